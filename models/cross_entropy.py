@@ -67,7 +67,7 @@ def sum_losses(
     positions = _Positions(hidden, tf.reshape(labels, [-1]), tf.reshape(weights, [-1]))
     num_words = hidden.shape[0]
     is_large = num_words is None or num_words * vocabulary > MAX_LOGITS
-    compute = _piecewise_loss if is_large else _single_pass_loss
+    compute = _build_piecewise_loss if is_large else _build_single_pass_loss
     result = compute(positions, projection, [] if bias is None else [bias], options)
     if options.accuracy:
         return Outcome(result[0], correct=tf.stop_gradient(result[1]))
@@ -140,7 +140,7 @@ class _LossForward(NamedTuple):
     d_logits: Callable[[], Tensor]  # p - target, [N, V] in hidden's dtype
 
 
-def _forward(
+def _run_forward(
     hidden: Tensor,
     projection: Tensor,
     labels: Tensor,
@@ -172,7 +172,7 @@ def _forward(
         label_logits = tf.gather_nd(logits, label_indices)
         losses += smoothing * (label_logits - tf.reduce_mean(logits, axis=1))
 
-    def d_logits() -> Tensor:
+    def differentiate_logits() -> Tensor:
         p = probabilities
         if smoothing:
             p -= smoothing / logits.shape[1]
@@ -180,10 +180,12 @@ def _forward(
         ones = tf.fill(tf.shape(labels), tf.cast(1.0 - smoothing, p.dtype))
         return tf.tensor_scatter_nd_sub(p, label_indices, ones)
 
-    return _LossForward(losses, lambda: is_correct(logits, labels), d_logits)
+    return _LossForward(
+        losses, lambda: is_correct(logits, labels), differentiate_logits
+    )
 
 
-def _gradients(
+def _compute_gradients(
     forward: _LossForward,
     hidden: Tensor,
     projection: Tensor,
@@ -207,11 +209,11 @@ def _gradients(
     return d_hidden, d_projection, *d_biases
 
 
-def _num_correct(forward: _LossForward, weights: Tensor) -> Tensor:
+def _count_correct(forward: _LossForward, weights: Tensor) -> Tensor:
     return tf.reduce_sum(forward.is_correct() * weights)
 
 
-def _single_pass_loss(
+def _build_single_pass_loss(
     positions: _Positions,
     projection: Tensor,
     biases: Sequence[Tensor],
@@ -220,7 +222,7 @@ def _single_pass_loss(
     """Return the loss, or (loss, number of correct predictions) with `accuracy`."""
 
     @tf.custom_gradient
-    def loss(
+    def compute_loss(
         hidden: Tensor,
         projection: Tensor,
         labels: Tensor,
@@ -228,10 +230,12 @@ def _single_pass_loss(
         *biases: Tensor,
     ) -> tuple[Any, Gradient]:
         cast_projection = tf.cast(projection, hidden.dtype)
-        forward = _forward(hidden, cast_projection, labels, biases, options)
+        forward = _run_forward(hidden, cast_projection, labels, biases, options)
 
-        def gradient(d_loss: Tensor, *d_correct: Tensor) -> tuple[Tensor | None, ...]:
-            d_hidden, *d_weights = _gradients(
+        def differentiate(
+            d_loss: Tensor, *d_correct: Tensor
+        ) -> tuple[Tensor | None, ...]:
+            d_hidden, *d_weights = _compute_gradients(
                 forward,
                 hidden,
                 cast_projection,
@@ -244,42 +248,42 @@ def _single_pass_loss(
 
         total = tf.reduce_sum(forward.losses * weights)
         if options.accuracy:
-            return (total, _num_correct(forward, weights)), gradient
-        return total, gradient
+            return (total, _count_correct(forward, weights)), differentiate
+        return total, differentiate
 
-    return loss(
+    return compute_loss(
         positions.hidden, projection, positions.labels, positions.weights, *biases
     )
 
 
-def _piecewise_loss(
+def _build_piecewise_loss(
     positions: _Positions,
     projection: Tensor,
     biases: Sequence[Tensor],
     options: LossOptions,
 ) -> Any:
-    """Compute `_single_pass_loss` for some words at a time.
+    """Compute `_build_single_pass_loss` for some words at a time.
 
     The gradients are computed on the way, because no logits are kept.
     """
 
     @tf.custom_gradient
-    def loss(
+    def compute_loss(
         hidden: Tensor, projection: Tensor, *biases: Tensor
     ) -> tuple[Any, Gradient]:
         total, d_weights, d_hidden, *correct = _sum_pieces(
             positions._replace(hidden=hidden), projection, biases, options
         )
 
-        def gradient(d_loss: Tensor, *d_correct: Tensor) -> tuple[Tensor, ...]:
+        def differentiate(d_loss: Tensor, *d_correct: Tensor) -> tuple[Tensor, ...]:
             d_scaled = [d * d_loss for d in d_weights]
             return d_hidden * tf.cast(d_loss, hidden.dtype), *d_scaled
 
         if options.accuracy:
-            return (total, *correct), gradient
-        return total, gradient
+            return (total, *correct), differentiate
+        return total, differentiate
 
-    return loss(positions.hidden, projection, *biases)
+    return compute_loss(positions.hidden, projection, *biases)
 
 
 def _sum_pieces(
@@ -310,12 +314,14 @@ def _sum_pieces(
     ) -> tuple[Any, ...]:
         piece_rows = slice(piece * rows, tf.minimum((piece + 1) * rows, num_words))
         words = _Positions(*(tensor[piece_rows] for tensor in positions))
-        forward = _forward(words.hidden, cast_projection, words.labels, biases, options)
+        forward = _run_forward(
+            words.hidden, cast_projection, words.labels, biases, options
+        )
         total += tf.reduce_sum(forward.losses * words.weights)
-        correct = tuple(n + _num_correct(forward, words.weights) for n in correct)
+        correct = tuple(n + _count_correct(forward, words.weights) for n in correct)
         if not options.is_differentiated:
             return piece + 1, total, d_weights, d_hidden, *correct
-        d_piece, *d_piece_weights = _gradients(
+        d_piece, *d_piece_weights = _compute_gradients(
             forward,
             words.hidden,
             cast_projection,

@@ -26,7 +26,7 @@ from rnn_scaling.models.workload import Tensors
 KERNEL = "one step a word in tf.while_loop"
 """Name of the decoder in records."""
 
-_NUM_STACKED_ROWS = 16  # rows into which `_largest` folds one row
+_NUM_STACKED_ROWS = 16  # rows into which `_find_largest` folds one row
 
 LookUp = Callable[[str, Tensor], Tensor]
 """(name of an embedding, ids) -> its rows, `ids.shape + [E]`"""
@@ -112,7 +112,7 @@ def translate(
     ) -> tuple[Tensor, _Beams, State]:
         logits, state = start.step(beams.words, state, position)
         lengths = beams.lengths + tf.cast(~beams.ended, tf.float32)
-        best = _best_extensions(beams, lengths, logits, eos, search)
+        best = _extend_beams(beams, lengths, logits, eos, search)
         words = tf.reshape(best.words, [-1])
         ended = beams.ended
         sentences = beams.sentences
@@ -129,7 +129,7 @@ def translate(
         beams = _Beams(words, best.scores, lengths, ended, sentences)
         return position + 1, beams, state
 
-    beams = _first_beams(num_sentences, bos, eos, search)
+    beams = _start_beams(num_sentences, bos, eos, search)
     state = tf.nest.map_structure(
         lambda x: tf.repeat(x, num_beams, axis=0), start.state
     )
@@ -141,12 +141,12 @@ def translate(
     )
 
 
-def _only_first(num_beams: int) -> np.ndarray:
+def _mark_first_beam(num_beams: int) -> np.ndarray:
     """Return log probabilities [K] that leave only the first of K choices."""
     return np.where(np.arange(num_beams) > 0, -np.inf, 0.0).astype(np.float32)
 
 
-def _first_beams(
+def _start_beams(
     num_sentences: int | Tensor, bos: Tensor, eos: Tensor, search: Search
 ) -> _Beams:
     """Return the empty hypotheses, of which only one per sentence is possible."""
@@ -154,14 +154,14 @@ def _first_beams(
     size = num_sentences * num_beams
     return _Beams(
         words=tf.fill([size], bos),
-        scores=tf.tile(_only_first(num_beams)[None], [num_sentences, 1]),
+        scores=tf.tile(_mark_first_beam(num_beams)[None], [num_sentences, 1]),
         lengths=tf.zeros([num_sentences, num_beams]),
         ended=tf.fill([num_sentences, num_beams], False),
         sentences=tf.fill([size, search.max_words], eos),
     )
 
 
-def _best_extensions(
+def _extend_beams(
     beams: _Beams, lengths: Tensor, logits: Tensor, eos: Tensor, search: Search
 ) -> _Extensions:
     """Return the best hypotheses with one more word; ended ones only keep their score.
@@ -175,9 +175,9 @@ def _best_extensions(
     """
     num_beams = search.num_beams
     penalty = search.length_penalty
-    log_probs, choices = _best_words(tf.cast(logits, tf.float32), num_beams)
+    log_probs, choices = _find_best_words(tf.cast(logits, tf.float32), num_beams)
     ended = tf.reshape(beams.ended, [-1, 1])
-    log_probs = tf.where(ended, _only_first(num_beams), log_probs)
+    log_probs = tf.where(ended, _mark_first_beam(num_beams), log_probs)
     choices = tf.where(ended, eos, choices)
     added = tf.reshape(log_probs, [-1, num_beams, num_beams])
     scores = beams.scores[:, :, None] + added
@@ -196,19 +196,19 @@ def _best_extensions(
     )
 
 
-def _best_words(logits: Tensor, count: int) -> tuple[Tensor, Tensor]:
+def _find_best_words(logits: Tensor, count: int) -> tuple[Tensor, Tensor]:
     """Return log probabilities and ids of the likeliest words of each row [V].
 
     Returns:
       [N, count] each, the likeliest word first.
     """
-    best, ids = _largest(logits, count)
+    best, ids = _find_largest(logits, count)
     # The likeliest word's probability is at least 1/V, so the logarithm is finite.
     likeliest = tf.math.log(tf.reduce_max(tf.nn.softmax(logits), axis=1, keepdims=True))
     return best - best[:, :1] + likeliest, ids
 
 
-def _largest(x: Tensor, count: int) -> tuple[Tensor, Tensor]:
+def _find_largest(x: Tensor, count: int) -> tuple[Tensor, Tensor]:
     """Return the largest values of each row and their indices, like `tf.math.top_k`.
 
     The row is folded into columns of 16 values. The columns with the largest maxima

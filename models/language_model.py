@@ -14,7 +14,7 @@ from rnn_scaling.models import kernels, stacks
 from rnn_scaling.models.batch import Side, TargetBatch
 from rnn_scaling.models.config import ModelConfig
 from rnn_scaling.models.layout import TextLayout
-from rnn_scaling.models.next_words import NextWords, projection_spec
+from rnn_scaling.models.next_words import NextWords, make_projection_spec
 from rnn_scaling.models.workload import (
     Counts,
     Tensors,
@@ -41,7 +41,7 @@ class _LanguageModel(NextWords):
                 "embedding", (config.tgt_vocab_size, config.embedding_dim), "embedding"
             ),
             *stack.variables(self._cells),
-            projection_spec(config),
+            make_projection_spec(config),
         )
 
     def lookups(self, batch: TargetBatch) -> dict[str, tf.Tensor]:

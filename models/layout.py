@@ -73,7 +73,7 @@ class TextLayout:
         column = [1, batch_size] if self.time_major else [batch_size, 1]
         bos, eos = (tf.constant(word, tf.int64, column) for word in (BOS_ID, EOS_ID))
         fields: list[tuple[Any, ...]] = []
-        sizes = _full_lengths(batch_size, lengths)
+        sizes = _make_full_lengths(batch_size, lengths)
         if is_ragged:
             sizes = [
                 _draw_lengths(full, seed_of(_LENGTHS + _STREAMS[side.name]), has_full)
@@ -137,7 +137,7 @@ class TextLayout:
         cuDNN is faster if all sentences are full while tracing.
         """
         names = [name for name in batch._fields if name.endswith("_length")]
-        full = zip(names, _full_lengths(batch_size, lengths), strict=True)
+        full = zip(names, _make_full_lengths(batch_size, lengths), strict=True)
         return batch._replace(**dict(full))
 
     def _draw_words(
@@ -162,7 +162,7 @@ def _draw_lengths(full: Tensor, seed: Tensor, has_full: bool) -> Tensor:
     return tf.concat([full[:1], lengths[1:]], 0)
 
 
-def _full_lengths(batch_size: int, lengths: Sequence[int]) -> list[Tensor]:
+def _make_full_lengths(batch_size: int, lengths: Sequence[int]) -> list[Tensor]:
     """Return full lengths [B] per side, as constants that tracing can read."""
     return [tf.fill([batch_size], length) for length in lengths]
 

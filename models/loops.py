@@ -42,7 +42,7 @@ def scan(
     def is_inside(t: Tensor, *_: Any) -> Tensor:
         return t >= 0 if backward else t < num_steps
 
-    def body(
+    def run_step(
         t: Tensor, state: tuple[Any, ...], stored: tuple[tf.TensorArray, ...]
     ) -> tuple[Tensor, tuple[Any, ...], tuple[tf.TensorArray, ...]]:
         next_state, results = step(t, *state)
@@ -54,12 +54,12 @@ def scan(
 
     first = num_steps - 1 if backward else 0
     _, last, stored = tf.while_loop(
-        is_inside, body, (first, tuple(state), stored), parallel_iterations=1
+        is_inside, run_step, (first, tuple(state), stored), parallel_iterations=1
     )
     return last, [array.stack() for array in stored]
 
 
-def column_sums(rows: Tensor) -> Tensor:
+def sum_columns(rows: Tensor) -> Tensor:
     """Return [K] float32 of rows [N, K].
 
     A product with ones adds up the columns ten times as fast as reduce_sum(axis=0).

@@ -28,7 +28,7 @@ PROJECTION = "projection"  # the variable [U, V]
 PROJECTION_BIAS = "projection/bias"  # the variable [V] of networks that have one
 
 
-def projection_spec(config: ModelConfig) -> VariableSpec:
+def make_projection_spec(config: ModelConfig) -> VariableSpec:
     """Return the projection [U, V]."""
     return VariableSpec(PROJECTION, (config.num_units, config.tgt_vocab_size))
 

@@ -19,8 +19,8 @@ from rnn_scaling.models.attention.step_wise import StepWise
 from rnn_scaling.models.batch import Batch
 from rnn_scaling.models.config import ModelConfig
 from rnn_scaling.models.decoding import LookUp, Search, Start, State
-from rnn_scaling.models.next_words import PROJECTION_BIAS, projection_spec
-from rnn_scaling.models.seq2seq import TranslationWorkload, embedding_specs
+from rnn_scaling.models.next_words import PROJECTION_BIAS, make_projection_spec
+from rnn_scaling.models.seq2seq import TranslationWorkload, make_embedding_specs
 from rnn_scaling.models.workload import Tensors, VariableSpec, Workload
 
 _SOURCE_STREAM, _TARGET_STREAM, _NETWORK_STREAM = range(3)
@@ -34,11 +34,11 @@ class _AttentionTranslation(TranslationWorkload):
             Gnmt(config, device_type) if is_gnmt else StepWise(config, device_type)
         )
         self.kernels = self._network.kernels
-        projection = [projection_spec(config)]
+        projection = [make_projection_spec(config)]
         if is_gnmt:
             projection.append(VariableSpec(PROJECTION_BIAS, (config.tgt_vocab_size,)))
         self.variables = (
-            *embedding_specs(config),
+            *make_embedding_specs(config),
             *self._network.variables,
             *projection,
         )

@@ -39,7 +39,7 @@ def find_failure() -> str:
     """
     try:
         with tf.device("CPU:0"):
-            return _first_difference()
+            return _find_first_difference()
     except tf.errors.ResourceExhaustedError:
         raise
     # The library lacks an operator or one of its results.
@@ -47,9 +47,9 @@ def find_failure() -> str:
         return str(e).splitlines()[0]
 
 
-def _first_difference() -> str:
+def _find_first_difference() -> str:
     """Return the first difference above the tolerance, or ""."""
-    for name, dtype, got, want in _comparisons():
+    for name, dtype, got, want in _compare_all():
         error, array = parity.find_largest_error(got, want)
         # A NaN is not below the tolerance either.
         if not error <= TOLERANCES[dtype]:
@@ -60,7 +60,7 @@ def _first_difference() -> str:
     return ""
 
 
-def _comparisons() -> Iterator[tuple[str, str, Mapping[str, Any], Mapping[str, Any]]]:
+def _compare_all() -> Iterator[tuple[str, str, Mapping[str, Any], Mapping[str, Any]]]:
     """Yield name, dtype, results of the operators, and results of the reference."""
     for cell, build in CELLS.items():
         stack = dataclasses.replace(_STACK, unit_type=cell)
@@ -73,12 +73,16 @@ def _comparisons() -> Iterator[tuple[str, str, Mapping[str, Any], Mapping[str, A
             yield cell, dtype, got, want
     for dtype in TOLERANCES:
         for name, units_of_v in {"luong": 0, "bahdanau": 41}.items():
-            yield name, dtype, *_decoders(dtype, units_of_v)
+            yield name, dtype, *_make_decoders(dtype, units_of_v)
         for is_tied in (False, True):
-            yield "tied loss" if is_tied else "loss", dtype, *_losses(dtype, is_tied)
+            yield (
+                "tied loss" if is_tied else "loss",
+                dtype,
+                *_make_losses(dtype, is_tied),
+            )
 
 
-def _losses(
+def _make_losses(
     dtype: str, is_tied: bool
 ) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
     """Return results of a projection and cross entropy, from both implementations."""
@@ -106,16 +110,16 @@ def _losses(
         compute = library.rnn_scaling_tied_loss
         projection = tf.transpose(projection)
     result = compute(hidden, projection, bias, labels, SMOOTHING)
-    return _arrays(result._asdict()), _arrays(want)
+    return _make_arrays(result._asdict()), _make_arrays(want)
 
 
-def _arrays(tensors: Mapping[str, Tensor]) -> dict[str, np.ndarray]:
+def _make_arrays(tensors: Mapping[str, Tensor]) -> dict[str, np.ndarray]:
     return {
         name: tf.cast(tensor, tf.float32).numpy() for name, tensor in tensors.items()
     }
 
 
-def _decoders(
+def _make_decoders(
     dtype: str, units_of_v: int
 ) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
     """Return results of a decoder with attention, from both implementations.
@@ -155,7 +159,7 @@ def _decoders(
     }
     d_results = [draw(num_steps, batch, columns) for columns in (width, units, units)]
 
-    def results(
+    def compute_results(
         decode: Callable[..., packed_decoder.Results], dtype: str
     ) -> dict[str, np.ndarray]:
         with tf.GradientTape() as tape:
@@ -168,9 +172,11 @@ def _decoders(
             for number, d in enumerate(tf.nest.flatten(d_input)):
                 if d is not None:
                     tensors[f"gradient of {name}[{number}]"] = d
-        return _arrays(tensors)
+        return _make_arrays(tensors)
 
-    return results(packed_decoder.decode, dtype), results(_plain_decode, "float32")
+    return compute_results(packed_decoder.decode, dtype), compute_results(
+        _decode_plainly, "float32"
+    )
 
 
 def _cast_product_inputs(inputs: Mapping[str, Any], dtype: str) -> dict[str, Any]:
@@ -181,7 +187,7 @@ def _cast_product_inputs(inputs: Mapping[str, Any], dtype: str) -> dict[str, Any
     return values
 
 
-def _plain_decode(  # type: ignore[no-untyped-def]
+def _decode_plainly(  # type: ignore[no-untyped-def]
     from_words, biases, kernels, state, keys, memory, mask, v, matrix, dropout_masks
 ) -> packed_decoder.Results:
     """Compute `packed_decoder.decode` with TensorFlow's operators."""
@@ -207,7 +213,7 @@ def _plain_decode(  # type: ignore[no-untyped-def]
             gates = joined @ kernels[layer] + biases[layer]
             if layer == 0:
                 gates += from_step
-            step = block_lstm.lstm_step(gates, c)
+            step = block_lstm.run_lstm_step(gates, c)
             states[layer] = (step.cs, step.h)
             x = step.h
         if is_luong:

@@ -20,7 +20,7 @@ from rnn_scaling.models.batch import Batch, Side
 from rnn_scaling.models.config import ModelConfig
 from rnn_scaling.models.decoding import LookUp, Search, Start, State
 from rnn_scaling.models.layout import TextLayout
-from rnn_scaling.models.next_words import NextWords, projection_spec
+from rnn_scaling.models.next_words import NextWords, make_projection_spec
 from rnn_scaling.models.workload import (
     Counts,
     Tensors,
@@ -78,7 +78,7 @@ def count_pairs(batch: Batch) -> Counts:
     return Counts(target, source + target, positions)
 
 
-def embedding_specs(config: ModelConfig) -> list[VariableSpec]:
+def make_embedding_specs(config: ModelConfig) -> list[VariableSpec]:
     """Return the specs of the two tables or the shared one (--share_embedding)."""
     sizes = {
         "src_embedding": config.src_vocab_size,
@@ -112,10 +112,10 @@ class _EncoderDecoder(TranslationWorkload):
             "decoder_kernel": decoder_kernel.kernel_name(decoder),
         }
         self.variables = (
-            *embedding_specs(config),
-            *encoder.variables(encoder_cells(config)),
-            *decoder.variables(decoder_cells(config)),
-            projection_spec(config),
+            *make_embedding_specs(config),
+            *encoder.variables(name_encoder_cells(config)),
+            *decoder.variables(name_decoder_cells(config)),
+            make_projection_spec(config),
         )
 
     def last_layer(
@@ -123,21 +123,29 @@ class _EncoderDecoder(TranslationWorkload):
     ) -> Tensor:
         config = self._config
 
-        def stream_seed(stream: int) -> Tensor:
+        def make_stream_seed(stream: int) -> Tensor:
             return stacks.fold_in(seed, stream) if config.dropout else seed
 
         source, target = self.embedded(rows, batch)
         with tf.name_scope("encoder"):
             source = stacks.drop(source, config.dropout, seed, _SOURCE_STREAM)
-            cells = self._encoder.select_weights(encoder_cells(config), weights)
+            cells = self._encoder.select_weights(name_encoder_cells(config), weights)
             _, state = self._encode(
-                cells, source, batch.source_length, None, stream_seed(_ENCODER_STREAM)
+                cells,
+                source,
+                batch.source_length,
+                None,
+                make_stream_seed(_ENCODER_STREAM),
             )
         with tf.name_scope("decoder"):
             target = stacks.drop(target, config.dropout, seed, _TARGET_STREAM)
-            cells = self._decoder.select_weights(decoder_cells(config), weights)
+            cells = self._decoder.select_weights(name_decoder_cells(config), weights)
             outputs, _ = self._decode(
-                cells, target, batch.target_length, state, stream_seed(_DECODER_STREAM)
+                cells,
+                target,
+                batch.target_length,
+                state,
+                make_stream_seed(_DECODER_STREAM),
             )
         return outputs
 
@@ -147,12 +155,12 @@ class _EncoderDecoder(TranslationWorkload):
         config = self._config
         dtype = self._config.compute_dtype
         source = look_up(self.table_name("src"), batch.source)
-        cells = self._encoder.select_weights(encoder_cells(config), weights)
+        cells = self._encoder.select_weights(name_encoder_cells(config), weights)
         _, state = self._encode(
             cells, source, batch.source_length, None, tf.constant([0, 0])
         )
         rounded = cast_weights(weights, dtype)
-        cells = self._decoder.select_weights(decoder_cells(config), rounded)
+        cells = self._decoder.select_weights(name_decoder_cells(config), rounded)
         logits = self._build_projection(weights)
 
         def step(
@@ -183,7 +191,7 @@ def make_decoder_stack(config: ModelConfig) -> stacks.RecurrentStack:
     return stacks.build_stack(config, config.num_decoder_layers, 1)
 
 
-def encoder_cells(config: ModelConfig) -> list[str]:
+def name_encoder_cells(config: ModelConfig) -> list[str]:
     """Return the names of the encoder's cells, by layer and then by direction."""
     directions = ("forward", "backward") if config.direction == "bi" else ("forward",)
     cells = []
@@ -192,6 +200,6 @@ def encoder_cells(config: ModelConfig) -> list[str]:
     return cells
 
 
-def decoder_cells(config: ModelConfig) -> list[str]:
+def name_decoder_cells(config: ModelConfig) -> list[str]:
     """Return the names of the decoder's cells, one per layer."""
     return [f"decoder/layer_{n}" for n in range(config.num_decoder_layers)]

@@ -81,7 +81,7 @@ class _Transformer(NextWords):
         with tf.name_scope("decoder"):
             target_rows = drop(embed(rows["target"], target_words))
             x = WordRows(
-                target_rows, target_words, multi_head.causal_mask(target_words)
+                target_rows, target_words, multi_head.make_causal_mask(target_words)
             )
             x = self.layers("decoder", rounded, x, drop, memory)
         outputs = tf.cast(x.rows, self._dtype)
@@ -98,7 +98,9 @@ class _Transformer(NextWords):
     ) -> WordRows:
         """Return the source's words after the encoder, from their rows of the table."""
         num_words = batch.source.shape[1] or tf.shape(batch.source)[1]
-        padding = scores.padding_mask(batch.source_length, num_words)[:, None, None]
+        padding = scores.make_padding_mask(batch.source_length, num_words)[
+            :, None, None
+        ]
         x = WordRows(drop(embed(rows, num_words)), num_words, padding)
         return self.layers("encoder", weights, x, drop)
 
@@ -137,9 +139,9 @@ class _Transformer(NextWords):
 
         def add(x: WordRows, result: Tensor, weights: Weights) -> WordRows:
             rows = x.rows + drop(tf.cast(result, tf.float32))
-            return x._replace(rows=multi_head.layer_norm(rows, weights))
+            return x._replace(rows=multi_head.normalize_layer(rows, weights))
 
-        for name in _layer_names(self._config, side):
+        for name in _list_layer_names(self._config, side):
             for sublayer, attend in attentions.items():
                 w = _strip_prefix(weights, f"{name}/{sublayer}/")
                 x = add(x, attend(name, x, w), w)
@@ -164,7 +166,7 @@ class _Transformer(NextWords):
         step = self._build_word_step(rounded, table, memory, search)
         shape = [tf.shape(batch.source)[0], num_heads, search.max_words, head_size]
         empty = tf.zeros(shape, self._dtype)
-        names = _layer_names(self._config, "decoder")
+        names = _list_layer_names(self._config, "decoder")
         return Start(dict.fromkeys(names, (empty, empty)), step)
 
     def _build_word_step(
@@ -183,7 +185,7 @@ class _Transformer(NextWords):
         # Keys and values of the source do not depend on the step.
         memories = {
             n: multi_head.split_heads(memory, rounded[f"{n}/memory/input"], num_heads)
-            for n in _layer_names(self._config, "decoder")
+            for n in _list_layer_names(self._config, "decoder")
         }
         positions = multi_head.encode_positions(search.max_words, width)
         steps = tf.range(search.max_words, dtype=tf.int64)
@@ -270,10 +272,10 @@ def _look_up(
     The rows' gradient is added in place to the gradient of the returned table.
     """
 
-    def gradient(d_rows: Tensor, d_table: Tensor) -> tuple[Tensor, None]:
+    def differentiate(d_rows: Tensor, d_table: Tensor) -> tuple[Tensor, None]:
         return tf.tensor_scatter_nd_add(d_table, ids[:, None], d_rows), None
 
-    return (tf.gather(table, ids), tf.identity(table)), gradient
+    return (tf.gather(table, ids), tf.identity(table)), differentiate
 
 
 def variable_specs(config: ModelConfig) -> Iterator[VariableSpec]:
@@ -301,13 +303,13 @@ def variable_specs(config: ModelConfig) -> Iterator[VariableSpec]:
     ):
         if (side, sublayer) == ("encoder", "memory"):
             continue
-        for layer in _layer_names(config, side):
+        for layer in _list_layer_names(config, side):
             for name, shape in shapes.items():
                 initial = "ones" if name == "norm/gain" else "glorot_uniform"
                 yield VariableSpec(f"{layer}/{sublayer}/{name}", shape, initial=initial)
 
 
-def _layer_names(config: ModelConfig, side: str) -> list[str]:
+def _list_layer_names(config: ModelConfig, side: str) -> list[str]:
     num_layers = (
         config.num_encoder_layers if side == "encoder" else config.num_decoder_layers
     )

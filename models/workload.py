@@ -144,7 +144,7 @@ def sum_lengths(lengths: Tensor, dtype: tf.DType) -> Tensor:
     return tf.reduce_sum(tf.cast(lengths, dtype))
 
 
-def _fan_in_out(shape: tuple[int, ...]) -> tuple[int, int]:
+def _find_fan_in_out(shape: tuple[int, ...]) -> tuple[int, int]:
     """Return the numbers of inputs and outputs that one position connects.
 
     The shape is a matrix, or a convolution's kernel [h, w, in, out].
@@ -170,10 +170,10 @@ INITIAL: dict[str, Callable[[tuple[int, ...], np.random.Generator], np.ndarray]]
     "zeros": lambda shape, generator: np.zeros(shape, np.float32),
     "ones": lambda shape, generator: np.ones(shape, np.float32),
     "glorot_uniform": lambda shape, generator: _draw_uniform(
-        shape, generator, math.sqrt(6.0 / sum(_fan_in_out(shape)))
+        shape, generator, math.sqrt(6.0 / sum(_find_fan_in_out(shape)))
     ),
     "he_normal": lambda shape, generator: _draw_normal(
-        shape, generator, math.sqrt(2.0 / _fan_in_out(shape)[0])
+        shape, generator, math.sqrt(2.0 / _find_fan_in_out(shape)[0])
     ),
     "unit_rows": lambda shape, generator: _draw_normal(
         shape, generator, shape[-1] ** -0.5

@@ -58,59 +58,59 @@ class Entry:
         return tuple(self.image_sizes)
 
 
-def _cell_weights(options: Mapping[str, Any], input_widths: Sequence[int]) -> int:
+def _count_cell_weights(options: Mapping[str, Any], input_widths: Sequence[int]) -> int:
     """Return the number of weights in the matrices of cells with these input widths."""
     units = options["num_units"]
     rows = sum(width + units for width in input_widths)
     return int(UNIT_TYPES[options["unit_type"]].matrices * units * rows)
 
 
-def _num_directions(options: Mapping[str, Any]) -> int:
+def _count_directions(options: Mapping[str, Any]) -> int:
     return 2 if options["direction"] == "bi" else 1
 
 
-def _encoder_widths(options: Mapping[str, Any]) -> list[int]:
+def _list_encoder_widths(options: Mapping[str, Any]) -> list[int]:
     """Return the widths that the cells of nmt's encoder read."""
-    directions = _num_directions(options)
+    directions = _count_directions(options)
     num_others = options["num_encoder_layers"] - directions
     first = [options["embedding_dim"]] * directions
     return first + [directions * options["num_units"]] * num_others
 
 
-def _decoder_weights(options: Mapping[str, Any], num_cells: int) -> int:
+def _count_decoder_weights(options: Mapping[str, Any], num_cells: int) -> int:
     """Return the number of weights in the decoder's cells and the projection."""
     units = options["num_units"]
     widths = [options["embedding_dim"]] + [units] * (num_cells - 1)
-    return int(_cell_weights(options, widths) + units * options["tgt_vocab_size"])
+    return int(_count_cell_weights(options, widths) + units * options["tgt_vocab_size"])
 
 
-def _nmt_flops(options: Mapping[str, Any]) -> float:
-    source = _cell_weights(options, _encoder_widths(options))
-    target = _decoder_weights(options, options["num_decoder_layers"])
+def _count_nmt_flops(options: Mapping[str, Any]) -> float:
+    source = _count_cell_weights(options, _list_encoder_widths(options))
+    target = _count_decoder_weights(options, options["num_decoder_layers"])
     return 6.0 * (options["src_max_len"] * source + options["tgt_max_len"] * target)
 
 
-def _lm_flops(options: Mapping[str, Any]) -> float:
-    weights = _decoder_weights(options, options["num_encoder_layers"])
+def _count_lm_flops(options: Mapping[str, Any]) -> float:
+    weights = _count_decoder_weights(options, options["num_encoder_layers"])
     return 6.0 * options["tgt_max_len"] * weights
 
 
-def _attention_flops(options: Mapping[str, Any]) -> float:
+def _count_attention_flops(options: Mapping[str, Any]) -> float:
     """Return the FLOPs of nmt_attention.
 
     Each pair of a source and a target word costs a score and a weighted vector.
     """
     units = options["num_units"]
     embedding = options["embedding_dim"]
-    encoder_width = _num_directions(options) * units
+    encoder_width = _count_directions(options) * units
     upper_decoder_layers = options["num_decoder_layers"] - 1
     is_luong = options["attention"] == "luong"
-    encoder_widths = _encoder_widths(options)
+    encoder_widths = _list_encoder_widths(options)
     memory = encoder_width
     output = (memory + units) * units
     if options["attention_architecture"] == "gnmt_v2":
         upper_encoder_layers = options["num_encoder_layers"] - 1
-        encoder_widths = [embedding] * _num_directions(options)
+        encoder_widths = [embedding] * _count_directions(options)
         if upper_encoder_layers:
             encoder_widths += [encoder_width] + [units] * (upper_encoder_layers - 1)
             memory = units
@@ -120,8 +120,8 @@ def _attention_flops(options: Mapping[str, Any]) -> float:
         fed = units if is_luong else memory
         decoder_widths = [embedding + fed] + [units] * upper_decoder_layers
     query = 0 if is_luong else units * units
-    source = memory * units + _cell_weights(options, encoder_widths)
-    target = _cell_weights(options, decoder_widths) + query + output
+    source = memory * units + _count_cell_weights(options, encoder_widths)
+    target = _count_cell_weights(options, decoder_widths) + query + output
     target += units * options["tgt_vocab_size"]
     pair = units + memory
     source_words = options["src_max_len"]
@@ -133,7 +133,7 @@ def _attention_flops(options: Mapping[str, Any]) -> float:
     )
 
 
-def _transformer_flops(options: Mapping[str, Any]) -> float:
+def _count_transformer_flops(options: Mapping[str, Any]) -> float:
     """Return the FLOPs of transformer.
 
     The decoder's layers also have a query and an output [D, D] per target word, and
@@ -185,7 +185,7 @@ _IMAGES = ("data_format", "dataset")
 _MIN_FLOPS_OF_LARGE_NETWORK = 5e9
 
 
-def _image_entry(
+def _make_image_entry(
     module: str,
     help: str,
     imagenet: tuple[int, float] | None,
@@ -234,14 +234,14 @@ WORKLOADS = {
         "rnn_scaling.models.seq2seq",
         "translation, a recurrent encoder-decoder",
         *_PAIRS,
-        _nmt_flops,
+        _count_nmt_flops,
         (*_TRANSLATION, *_TARGET_SIDE, "decode", *_RECURRENT),
     ),
     "nmt_attention": Entry(
         "rnn_scaling.models.nmt_attention",
         "translation with attention, for example GNMT v2",
         *_PAIRS,
-        _attention_flops,
+        _count_attention_flops,
         (
             "attention",
             "attention_architecture",
@@ -254,7 +254,7 @@ WORKLOADS = {
         "rnn_scaling.models.transformer",
         "translation with only attention",
         *_PAIRS,
-        _transformer_flops,
+        _count_transformer_flops,
         (
             "num_heads",
             "filter_size",
@@ -271,51 +271,61 @@ WORKLOADS = {
         "tokens",
         "words and the end of each sentence without padding",
         "sentences",
-        _lm_flops,
+        _count_lm_flops,
         (*_TARGET_SIDE, *_RECURRENT),
     ),
-    "resnet50": _image_entry(
+    "resnet50": _make_image_entry(
         _KERAS_MODULE, "ResNet", (224, 22_911_811_584), 467_460_096
     ),
-    "resnet101": _image_entry(
+    "resnet101": _make_image_entry(
         _KERAS_MODULE, "ResNet", (224, 45_185_138_688), 922_017_792
     ),
-    "resnet152": _image_entry(
+    "resnet152": _make_image_entry(
         _KERAS_MODULE, "ResNet", (224, 67_458_465_792), 1_376_575_488
     ),
-    "resnet50_v2": _image_entry(
+    "resnet50_v2": _make_image_entry(
         _KERAS_MODULE, "ResNet v2", (224, 20_657_504_256), 421_453_824
     ),
-    "resnet101_v2": _image_entry(
+    "resnet101_v2": _make_image_entry(
         _KERAS_MODULE, "ResNet v2", (224, 42_930_831_360), 876_011_520
     ),
-    "resnet152_v2": _image_entry(
+    "resnet152_v2": _make_image_entry(
         _KERAS_MODULE, "ResNet v2", (224, 65_204_158_464), 1_330_569_216
     ),
-    "inception3": _image_entry(
+    "inception3": _make_image_entry(
         _KERAS_MODULE, "Inception v3", (299, 34_240_933_248), None, smallest_image=75
     ),
-    "vgg16": _image_entry(
+    "vgg16": _make_image_entry(
         _KERAS_MODULE, "VGG", (224, 92_648_177_664), 1_989_132_288, has_moving=False
     ),
-    "vgg19": _image_entry(
+    "vgg19": _make_image_entry(
         _KERAS_MODULE, "VGG", (224, 117_618_966_528), 2_498_740_224, has_moving=False
     ),
-    "alexnet": _image_entry(
+    "alexnet": _make_image_entry(
         _OUR_MODULE, "AlexNet", (227, 4_892_179_200), 186_838_272, has_moving=False
     ),
-    "resnet20": _image_entry(_OUR_MODULE, "ResNet for CIFAR-10", None, 242_421_504),
-    "resnet32": _image_entry(_OUR_MODULE, "ResNet for CIFAR-10", None, 412_290_816),
-    "resnet44": _image_entry(_OUR_MODULE, "ResNet for CIFAR-10", None, 582_160_128),
-    "resnet56": _image_entry(_OUR_MODULE, "ResNet for CIFAR-10", None, 752_029_440),
-    "resnet110": _image_entry(_OUR_MODULE, "ResNet for CIFAR-10", None, 1_516_441_344),
-    "densenet40_k12": _image_entry(
+    "resnet20": _make_image_entry(
+        _OUR_MODULE, "ResNet for CIFAR-10", None, 242_421_504
+    ),
+    "resnet32": _make_image_entry(
+        _OUR_MODULE, "ResNet for CIFAR-10", None, 412_290_816
+    ),
+    "resnet44": _make_image_entry(
+        _OUR_MODULE, "ResNet for CIFAR-10", None, 582_160_128
+    ),
+    "resnet56": _make_image_entry(
+        _OUR_MODULE, "ResNet for CIFAR-10", None, 752_029_440
+    ),
+    "resnet110": _make_image_entry(
+        _OUR_MODULE, "ResNet for CIFAR-10", None, 1_516_441_344
+    ),
+    "densenet40_k12": _make_image_entry(
         _OUR_MODULE, "DenseNet for CIFAR-10", None, 908_449_632
     ),
-    "densenet100_k12": _image_entry(
+    "densenet100_k12": _make_image_entry(
         _OUR_MODULE, "DenseNet for CIFAR-10", None, 5_758_476_192
     ),
-    "densenet100_k24": _image_entry(
+    "densenet100_k24": _make_image_entry(
         _OUR_MODULE, "DenseNet for CIFAR-10", None, 22_344_351_552
     ),
 }

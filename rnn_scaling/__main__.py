@@ -22,7 +22,7 @@ def main(words: Sequence[str]) -> int:
     if name in _VERSION_WORDS:
         raise entry.Answer(f"rnn_scaling {entry.VERSION}")
     if name in table.COMMANDS:
-        return importlib.import_module(table.module_name(name)).main(words[1:])
+        return importlib.import_module(table.name_module(name)).main(words[1:])
     if not name:
         print(_page(table.GROUPS))
         return entry.EXIT_USAGE

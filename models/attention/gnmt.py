@@ -45,7 +45,7 @@ class Gnmt:
 
     def __init__(self, config: ModelConfig, device_type: str) -> None:
         self._config = config
-        self._encoder = _encoder_layers(config)
+        self._encoder = _make_encoder_layers(config)
         self._decoder = []
         input_dim = config.embedding_dim
         for number in range(config.num_decoder_layers):
@@ -61,9 +61,9 @@ class Gnmt:
             "encoder_kernel": encoder.kernel_name(self._encoder[0].stack),
             "decoder_kernel": decoder.kernel_name(self._decoder[0].stack),
         }
-        self.variables = tuple(self._variables())
+        self.variables = tuple(self._list_variables())
 
-    def _variables(self) -> Iterator[VariableSpec]:
+    def _list_variables(self) -> Iterator[VariableSpec]:
         for layer in self._encoder:
             yield from layers.variables(layer.stack, layer.cells, self._config)
         yield from scores.variable_specs(self._config, self._encoder[-1].width)
@@ -97,7 +97,7 @@ class Gnmt:
                 y, _ = self._decode[number](cells, y, batch.target_length, None, seed)
                 x = x + y if number >= _FIRST_RESIDUAL else y
                 if context is None:
-                    context = self._contexts(weights, x, memory, batch)
+                    context = self._compute_contexts(weights, x, memory, batch)
         return x
 
     def _run_encoder(
@@ -144,7 +144,7 @@ class Gnmt:
             first += layer.stack.split_states(zeros, layer.stack.dtype)
         return Start(tuple(first), step)
 
-    def _contexts(
+    def _compute_contexts(
         self, weights: Tensors, queries: Tensor, memory: Tensor, batch: Batch
     ) -> Tensor:
         """Return each target word's context, in the order of the queries' axes."""
@@ -175,7 +175,7 @@ class _Layer:
         return layers.select_weights(self.stack, self.cells, weights)
 
 
-def _encoder_layers(config: ModelConfig) -> list[_Layer]:
+def _make_encoder_layers(config: ModelConfig) -> list[_Layer]:
     """Return the encoder's layers; only the first one has the directions of --direction."""
     directions = ("forward", "backward")[: 2 if config.direction == "bi" else 1]
     width = config.embedding_dim

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 import tensorflow as tf
 from tensorflow import Tensor
 
-from rnn_scaling.models.loops import column_sums
+from rnn_scaling.models.loops import sum_columns
 
 Product = Callable[[Tensor, Tensor], Tensor]
 """(t, x [B, K]) -> float32 [B, N]"""
@@ -114,10 +114,12 @@ class _DeferredProduct:
 
         @tf.custom_gradient
         def multiply_and_add(x: Tensor, addend: Tensor) -> tuple[Tensor, _Gradient]:
-            def gradient(d: Tensor) -> tuple[Tensor, Tensor]:
+            def differentiate(d: Tensor) -> tuple[Tensor, Tensor]:
                 return _multiply(tf.cast(d, x.dtype), self._transposed), d
 
-            return tf.cast(_multiply(x, self._matrix), tf.float32) + addend, gradient
+            return tf.cast(
+                _multiply(x, self._matrix), tf.float32
+            ) + addend, differentiate
 
         return multiply_and_add(x, self._addends.read(t))
 
@@ -128,18 +130,18 @@ class _DeferredProduct:
         """
 
         @tf.custom_gradient
-        def tap(matrix: Tensor, addends: Tensor) -> tuple[Tensor, _Gradient]:
-            def gradient(d: Tensor) -> tuple[Tensor, Tensor]:
+        def pass_on(matrix: Tensor, addends: Tensor) -> tuple[Tensor, _Gradient]:
+            def differentiate(d: Tensor) -> tuple[Tensor, Tensor]:
                 if self.inputs is None:
                     raise ValueError(
                         "gradients can only be computed after the loop has ended"
                     )
                 d_rows = tf.cast(d, matrix.dtype)
-                return outer_sum(self.inputs, d_rows, len(matrix.shape)), d
+                return sum_outer_products(self.inputs, d_rows, len(matrix.shape)), d
 
-            return tf.identity(addends), gradient
+            return tf.identity(addends), differentiate
 
-        return tap(matrix, addends)
+        return pass_on(matrix, addends)
 
 
 def _multiply(x: Tensor, matrix: Tensor) -> Tensor:
@@ -149,7 +151,7 @@ def _multiply(x: Tensor, matrix: Tensor) -> Tensor:
     return tf.squeeze(tf.matmul(x[:, None], matrix), axis=1)
 
 
-def outer_sum(x: Tensor, y: Tensor, rank: int) -> Tensor:
+def sum_outer_products(x: Tensor, y: Tensor, rank: int) -> Tensor:
     """Return the sum of the outer products of x [T, B, K] and y [T, B, N].
 
     Args:
@@ -168,9 +170,9 @@ def repeat_bias(bias: Tensor, num_steps: Tensor | int, batch: Tensor | int) -> T
 
     @tf.custom_gradient
     def repeat(bias: Tensor) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
-        def gradient(d: Tensor) -> Tensor:
-            return column_sums(tf.reshape(d, [-1, d.shape[2]]))
+        def differentiate(d: Tensor) -> Tensor:
+            return sum_columns(tf.reshape(d, [-1, d.shape[2]]))
 
-        return tf.broadcast_to(bias, [num_steps, batch, bias.shape[0]]), gradient
+        return tf.broadcast_to(bias, [num_steps, batch, bias.shape[0]]), differentiate
 
     return repeat(bias)

@@ -41,7 +41,7 @@ def encode_positions(num_words: int | Tensor, width: int) -> Tensor:
     return tf.cast(tf.sin(angles), tf.float32)
 
 
-def causal_mask(num_words: int | Tensor) -> Tensor:
+def make_causal_mask(num_words: int | Tensor) -> Tensor:
     """Return float32 [T, T]: 0 up to a word itself, the lowest float32 after it."""
     # GPUs compare int32 on the host.
     steps = tf.cast(tf.range(num_words), tf.int64)
@@ -112,7 +112,7 @@ def _add_bias(x: Tensor, bias: Tensor) -> Tensor:
     return tf.nn.bias_add(x, tf.cast(bias, x.dtype))
 
 
-def layer_norm(x: Tensor, weights: Weights) -> Tensor:
+def normalize_layer(x: Tensor, weights: Weights) -> Tensor:
     """Normalize each row [D] to mean 0 and variance 1; apply gain and bias.
 
     Source: Ba et al., arXiv:1607.06450.
@@ -122,10 +122,10 @@ def layer_norm(x: Tensor, weights: Weights) -> Tensor:
 
 @tf.custom_gradient
 def _normalize(x: Tensor) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
-    def mean(rows: Tensor) -> Tensor:
+    def compute_mean(rows: Tensor) -> Tensor:
         return tf.reduce_mean(rows, axis=1, keepdims=True)
 
-    centred = x - mean(x)
-    scale = tf.math.rsqrt(mean(tf.square(centred)) + EPSILON)
+    centred = x - compute_mean(x)
+    scale = tf.math.rsqrt(compute_mean(tf.square(centred)) + EPSILON)
     y = centred * scale
-    return y, lambda d: (d - mean(d) - y * mean(d * y)) * scale
+    return y, lambda d: (d - compute_mean(d) - y * compute_mean(d * y)) * scale

@@ -19,7 +19,7 @@ import tensorflow as tf
 from tensorflow import Tensor
 
 from rnn_scaling.models import stacks
-from rnn_scaling.models.attention.loop_products import outer_sum
+from rnn_scaling.models.attention.loop_products import sum_outer_products
 from rnn_scaling.models.extension import operators
 
 
@@ -67,10 +67,12 @@ def decode(
         rows = [tf.reshape(factors, [-1]) for factors in dropout_masks]
         flat_masks = tf.concat(rows, axis=0)
 
-    def product_sum(x: Sequence[Tensor], y: Tensor, rank: int) -> Tensor:
-        return outer_sum(tf.cast(tf.concat(x, axis=2), dtype), tf.cast(y, dtype), rank)
+    def sum_products(x: Sequence[Tensor], y: Tensor, rank: int) -> Tensor:
+        return sum_outer_products(
+            tf.cast(tf.concat(x, axis=2), dtype), tf.cast(y, dtype), rank
+        )
 
-    def kernel_gradients(
+    def differentiate_kernels(
         inputs: Sequence[Tensor], previous_hs: Tensor, d_gates: Tensor
     ) -> list[Tensor]:
         if dropout_masks:
@@ -78,7 +80,7 @@ def decode(
         d_kernels = []
         for layer, x in enumerate(inputs):
             factors = [x, previous_hs[layer]]
-            d_kernels.append(product_sum(factors, d_gates[layer], 2))
+            d_kernels.append(sum_products(factors, d_gates[layer], 2))
         return d_kernels
 
     @tf.custom_gradient
@@ -97,7 +99,7 @@ def decode(
             flat_masks,
         )
 
-        def gradient(*d_results: Tensor) -> tuple[Tensor, ...]:
+        def differentiate(*d_results: Tensor) -> tuple[Tensor, ...]:
             d = library.rnn_scaling_decode_grad(
                 all_kernels,
                 first_c,
@@ -116,15 +118,15 @@ def decode(
             previous_hs = tf.concat([first_h[:, None], hs], axis=1)[:, :-1]
             if is_luong:
                 first_input = tf.concat([tf.zeros_like(fed[:1]), fed[:-1]], axis=0)
-                d_keys = product_sum([d.d_scores], hs[-1], 3)
-                d_matrix = product_sum([contexts, hs[-1]], d.d_products, 2)
+                d_keys = sum_products([d.d_scores], hs[-1], 3)
+                d_matrix = sum_products([contexts, hs[-1]], d.d_products, 2)
             else:
                 first_input = contexts
                 d_keys = tf.cast(d.d_keys, dtype)
-                d_matrix = product_sum([previous_hs[-1]], d.d_products, 2)
+                d_matrix = sum_products([previous_hs[-1]], d.d_products, 2)
             inputs = [first_input, *(hs[layer] for layer in range(len(kernels) - 1))]
-            d_kernels = kernel_gradients(inputs, previous_hs, d.d_gates)
-            d_memory = product_sum([shares], d.d_all_contexts, 3)
+            d_kernels = differentiate_kernels(inputs, previous_hs, d.d_gates)
+            d_memory = sum_products([shares], d.d_all_contexts, 3)
             return (
                 d.d_gates[0],
                 d.d_biases,
@@ -137,7 +139,7 @@ def decode(
                 d_matrix,
             )
 
-        return (contexts, hs[-1], fed), gradient
+        return (contexts, hs[-1], fed), differentiate
 
     first_c, first_h = (tf.stack(states) for states in zip(*state, strict=True))
     all_kernels = tf.concat(kernels, axis=0)

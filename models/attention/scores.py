@@ -43,7 +43,7 @@ def variable_specs(config: ModelConfig, memory_dim: int) -> Iterator[VariableSpe
             yield VariableSpec("attention/bias", (units,))
 
 
-def padding_mask(lengths: Tensor, num_words: int | Tensor) -> Tensor:
+def make_padding_mask(lengths: Tensor, num_words: int | Tensor) -> Tensor:
     """Return float32 [B, S]: 0 for a word, the lowest float32 for padding."""
     # GPUs compare int32 on the host.
     positions = tf.cast(tf.range(num_words), tf.int64)
@@ -69,7 +69,7 @@ class Attention:
           lengths: [B], words of each source sentence.
         """
         self.memory = memory
-        self.mask = padding_mask(lengths, memory.shape[1] or tf.shape(memory)[1])
+        self.mask = make_padding_mask(lengths, memory.shape[1] or tf.shape(memory)[1])
         self.query = weights[_QUERY] if config.attention == "bahdanau" else None
         # [B, S, U], including the bias of the queries.
         self.keys = _multiply_rows(memory, weights[MEMORY])
@@ -97,7 +97,7 @@ class Attention:
 
         def attend(t: Tensor, h: Tensor) -> Tensor:
             queries = tf.cast(query(t, h), self.keys.dtype)
-            scores = _additive(queries, self.keys, self.v) + self.mask
+            scores = _score_additively(queries, self.keys, self.v) + self.mask
             return weigh(t, tf.nn.softmax(scores))
 
         return attend
@@ -114,22 +114,22 @@ class Attention:
           [B, T, D] in the dtype of products.
         """
         if self.query is None:
-            return self._weigh_memory(self._multiplicative(queries))
+            return self._weigh_memory(self._score_by_products(queries))
         queries = _multiply_rows(queries, self.query)
-        return self._weigh_memory(_all_additive(queries, self.keys, self.v))
+        return self._weigh_memory(_score_all_additively(queries, self.keys, self.v))
 
     def beam_contexts(self, queries: Tensor) -> Tensor:
         """Return the contexts [B K, D] of K queries per sentence, [B K, U]."""
         queries = tf.reshape(queries, [tf.shape(self.keys)[0], -1, queries.shape[1]])
         if self.query is None:
-            scores = self._multiplicative(queries)
+            scores = self._score_by_products(queries)
         else:
             from_queries = _multiply_rows(queries, self.query)[:, :, None]
             hidden = tf.tanh(from_queries + self.keys[:, None])  # [B, K, S, U]
             scores = _multiply_by_v(hidden, self.v, tf.shape(hidden)[:3])
         return tf.reshape(self._weigh_memory(scores), [-1, self.memory.shape[2]])
 
-    def _multiplicative(self, queries: Tensor) -> Tensor:
+    def _score_by_products(self, queries: Tensor) -> Tensor:
         return tf.matmul(queries, self.keys, transpose_b=True)
 
     def _weigh_memory(self, scores: Tensor) -> Tensor:
@@ -166,18 +166,20 @@ def _multiply_by_v(x: Tensor, v: Tensor, shape: Tensor) -> Tensor:
 
 
 @tf.custom_gradient
-def _additive(query: Tensor, keys: Tensor, v: Tensor) -> tuple[Tensor, _Gradients]:
+def _score_additively(
+    query: Tensor, keys: Tensor, v: Tensor
+) -> tuple[Tensor, _Gradients]:
     """Return the scores [B, S] float32 of query [B, U], keys [B, S, U] and v [U].
 
     The gradient computes tanh a second time, because storing it would take S times the
     memory of a step's states.
     """
 
-    def hidden() -> Tensor:
+    def compute_hidden() -> Tensor:
         return tf.tanh(query[:, None] + keys)
 
-    def gradient(d: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        y = hidden()
+    def differentiate(d: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        y = compute_hidden()
         d_column = tf.reshape(tf.cast(d, v.dtype), [-1, 1])
         d_hidden = tf.reshape(tf.matmul(d_column, v[None]), tf.shape(keys))
         d_sum = tf.raw_ops.TanhGrad(y=y, dy=d_hidden)
@@ -185,11 +187,11 @@ def _additive(query: Tensor, keys: Tensor, v: Tensor) -> tuple[Tensor, _Gradient
         d_v = tf.matmul(rows, d_column, transpose_a=True)[:, 0]
         return tf.reduce_sum(d_sum, axis=1), d_sum, d_v
 
-    scores = _multiply_by_v(hidden(), v, tf.shape(keys)[:2])
-    return tf.cast(scores, tf.float32), gradient
+    scores = _multiply_by_v(compute_hidden(), v, tf.shape(keys)[:2])
+    return tf.cast(scores, tf.float32), differentiate
 
 
-def _all_additive(queries: Tensor, keys: Tensor, v: Tensor) -> Tensor:
+def _score_all_additively(queries: Tensor, keys: Tensor, v: Tensor) -> Tensor:
     """Return the scores of all target words, [B, T, S].
 
     They are computed word by word; all together would need tensors [B, T, S, U].
@@ -201,7 +203,7 @@ def _all_additive(queries: Tensor, keys: Tensor, v: Tensor) -> Tensor:
     word_queries = word_queries.unstack(tf.transpose(queries, [1, 0, 2]))
 
     def step(t: Tensor) -> tuple[tuple[()], list[Tensor]]:
-        return (), [_additive(word_queries.read(t), keys, v)]
+        return (), [_score_additively(word_queries.read(t), keys, v)]
 
     _, [scores] = scan(step, (), num_words, [tf.TensorSpec(keys.shape[:2])])
     return tf.transpose(scores, [1, 0, 2])

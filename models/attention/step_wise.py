@@ -39,9 +39,9 @@ from rnn_scaling.models.batch import Batch
 from rnn_scaling.models.config import ModelConfig
 from rnn_scaling.models.decoding import Start, State
 from rnn_scaling.models.encoders.block_lstm import (
-    gate_biases,
-    lstm_step,
-    lstm_step_gradient,
+    differentiate_lstm_step,
+    make_gate_biases,
+    run_lstm_step,
 )
 from rnn_scaling.models.extension import operators
 from rnn_scaling.models.loops import scan
@@ -65,7 +65,7 @@ class _DecoderInputs(NamedTuple):
     target: Tensor  # embedded words [T, B, E]
     attention: Attention
     first_states: _States
-    dropout_masks: Sequence[Tensor]  # see `StepWise._dropout_masks`
+    dropout_masks: Sequence[Tensor]  # see `StepWise._draw_dropout_masks`
 
 
 class _Encoder:
@@ -80,7 +80,7 @@ class _Encoder:
     def __init__(self, config: ModelConfig, device_type: str) -> None:
         self._config = config
         self._stack = seq2seq.make_encoder_stack(config)
-        self._cell_names = seq2seq.encoder_cells(config)
+        self._cell_names = seq2seq.name_encoder_cells(config)
         kernel = kernels.load(config.encoder_type, device_type, config.unit_type)
         self._encode = kernel.build(self._stack)
         self.kernel_name = kernel.kernel_name(self._stack)
@@ -132,7 +132,9 @@ class StepWise:
         self.variables = (
             *self._encoder.variables,
             *scores.variable_specs(config, self._memory_dim),
-            *layers.variables(self._decoder, seq2seq.decoder_cells(config), config),
+            *layers.variables(
+                self._decoder, seq2seq.name_decoder_cells(config), config
+            ),
             VariableSpec(
                 _OUTPUT, (self._memory_dim + config.num_units, config.num_units)
             ),
@@ -165,22 +167,22 @@ class StepWise:
                 target = stacks.swap_time_and_batch(target)
             rounded = cast_weights(weights, self._dtype, "attention/")
             inputs = _DecoderInputs(
-                self._decoder_cells(weights),
+                self._select_decoder_cells(weights),
                 rounded[_OUTPUT],
                 tf.cast(target, self._dtype),
                 Attention(self._config, rounded, memory, batch.source_length),
                 self._decoder.split_states(
                     state, tf.float32 if self._is_fused else self._dtype
                 ),
-                self._dropout_masks(seed, *_sizes(target)),
+                self._draw_dropout_masks(seed, *_read_sizes(target)),
             )
             outputs = self._decode(inputs)
         if self._config.time_major:
             return outputs
         return stacks.swap_time_and_batch(outputs)
 
-    def _decoder_cells(self, weights: Tensors) -> list[stacks.CellWeights]:
-        names = seq2seq.decoder_cells(self._config)
+    def _select_decoder_cells(self, weights: Tensors) -> list[stacks.CellWeights]:
+        names = seq2seq.name_decoder_cells(self._config)
         return layers.select_weights(self._decoder, names, weights)
 
     def start(self, weights: Tensors, source: Tensor, batch: Batch) -> Start:
@@ -191,7 +193,7 @@ class StepWise:
         no_seed = tf.constant([0, 0])
         memory, state = self._encoder.run(weights, source, batch, no_seed)
         rounded = cast_weights(weights, self._dtype)
-        cells = self._decoder_cells(rounded)
+        cells = self._select_decoder_cells(rounded)
         attend = Attention(
             self._config, rounded, memory, batch.source_length
         ).beam_contexts
@@ -221,7 +223,9 @@ class StepWise:
         joined = tf.cast(tf.concat(results, axis=2), self._dtype)
         rows = tf.reshape(joined, [-1, inputs.output_matrix.shape[0]])
         outputs = tf.tanh(tf.matmul(rows, inputs.output_matrix))
-        return tf.reshape(outputs, [*_sizes(inputs.target), self._config.num_units])
+        return tf.reshape(
+            outputs, [*_read_sizes(inputs.target), self._config.num_units]
+        )
 
     def _decode_by_operators(self, inputs: _DecoderInputs) -> Sequence[Tensor]:
         """Decode by this project's own operators.
@@ -230,13 +234,13 @@ class StepWise:
           luong: outputs [T, B, U]. bahdanau: contexts [T, B, D] and states [T, B, U].
         """
         cell_kernels = [tf.cast(kernel, self._dtype) for kernel, _ in inputs.cells]
-        from_words, cell_kernels[0] = _words_product(cell_kernels[0], inputs.target)
+        from_words, cell_kernels[0] = _multiply_words(cell_kernels[0], inputs.target)
         attention = inputs.attention
         forget_bias = self._config.forget_bias
         results = packed_decoder.decode(
             from_words=from_words,
             biases=tf.stack(
-                [gate_biases(bias, forget_bias) for _, bias in inputs.cells]
+                [make_gate_biases(bias, forget_bias) for _, bias in inputs.cells]
             ),
             kernels=cell_kernels,
             state=inputs.first_states,
@@ -253,13 +257,13 @@ class StepWise:
 
     def _decode_in_loop(self, inputs: _DecoderInputs) -> Sequence[Tensor]:
         """Decode like `_decode_by_operators`, with TensorFlow's operators."""
-        num_steps, batch = _sizes(inputs.target)
+        num_steps, batch = _read_sizes(inputs.target)
         products = (
             DeferredProducts(num_steps, batch) if self._is_fused else PlainProducts()
         )
         attend = inputs.attention.step_attention(products)
         combine = products.product(inputs.output_matrix) if self._feeds_output else None
-        run_cells = self._cell_steps(inputs, products)
+        run_cells = self._make_cell_steps(inputs, products)
 
         def step(
             t: Tensor, states: _States, fed: Tensor
@@ -290,7 +294,7 @@ class StepWise:
         products.end(sequences[len(widths) :])
         return sequences[: len(widths)]
 
-    def _cell_steps(
+    def _make_cell_steps(
         self, inputs: _DecoderInputs, products: PlainProducts | DeferredProducts
     ) -> list[RunCell]:
         """Return each cell's step; the first one also reads the embedded words."""
@@ -298,13 +302,13 @@ class StepWise:
         for number, weights in enumerate(inputs.cells):
             words = None if number else inputs.target
             if isinstance(products, DeferredProducts):
-                cells.append(self._fused_cell(weights, words, inputs, products))
+                cells.append(self._make_fused_cell(weights, words, inputs, products))
             else:
                 rounded = tuple(tf.cast(w, self._dtype) for w in weights)
-                cells.append(_plain_cell(self._decoder, rounded, words))
+                cells.append(_make_plain_cell(self._decoder, rounded, words))
         return cells
 
-    def _fused_cell(
+    def _make_fused_cell(
         self,
         weights: stacks.CellWeights,
         words: Tensor | None,
@@ -321,18 +325,18 @@ class StepWise:
         """
         kernel = tf.cast(weights[0], self._dtype)
         shape = tf.shape(inputs.target)
-        biases = gate_biases(weights[1], self._config.forget_bias)
+        biases = make_gate_biases(weights[1], self._config.forget_bias)
         addends = repeat_bias(biases, shape[0], shape[1])
         if words is not None:
-            from_words, kernel = _words_product(kernel, words)
+            from_words, kernel = _multiply_words(kernel, words)
             addends += tf.cast(from_words, tf.float32)
         gates = products.product_of_steps(kernel, addends)
-        next_state = _next_state(self._config.num_units)
-        return lambda t, x, state: next_state(
+        advance_state = _make_next_state(self._config.num_units)
+        return lambda t, x, state: advance_state(
             gates(t, tf.concat([x, state[1]], axis=1)), state[0]
         )
 
-    def _dropout_masks(
+    def _draw_dropout_masks(
         self, seed: Tensor, num_steps: int | Tensor, batch: int | Tensor
     ) -> list[Tensor]:
         """Return the factors of each layer's input that the loop computes.
@@ -352,12 +356,12 @@ class StepWise:
         return masks
 
 
-def _sizes(target: Tensor) -> list[int | Tensor]:
+def _read_sizes(target: Tensor) -> list[int | Tensor]:
     """Return T and B of words [T, B, E], as numbers if they are known."""
     return [target.shape[axis] or tf.shape(target)[axis] for axis in (0, 1)]
 
 
-def _plain_cell(
+def _make_plain_cell(
     stack: stacks.RecurrentStack, weights: stacks.CellWeights, words: Tensor | None
 ) -> RunCell:
     """Return the step of a cell of `models/cells/`.
@@ -383,7 +387,7 @@ def _plain_cell(
     return run
 
 
-def _words_product(kernel: Tensor, words: Tensor) -> tuple[Tensor, Tensor]:
+def _multiply_words(kernel: Tensor, words: Tensor) -> tuple[Tensor, Tensor]:
     """Return words [T, B, E] times the kernel's first E rows, and the other rows."""
     width = words.shape[2]
     word_rows, other_rows = tf.split(kernel, [width, kernel.shape[0] - width])
@@ -395,18 +399,18 @@ def _words_product(kernel: Tensor, words: Tensor) -> tuple[Tensor, Tensor]:
 _NextState = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
 
 
-def _next_state(units: int) -> _NextState:
+def _make_next_state(units: int) -> _NextState:
     """Return the function of gates [B, 4U] and c [B, U] -> the next c and h.
 
     The gates are before their nonlinearity. All tensors are float32.
     """
-    differentiate = lstm_step_gradient(units)
+    differentiate = differentiate_lstm_step(units)
 
     @tf.custom_gradient
-    def next_state(
+    def advance_state(
         gates: Tensor, c: Tensor
     ) -> tuple[tuple[Tensor, Tensor], _NextState]:
-        step = lstm_step(gates, c)
+        step = run_lstm_step(gates, c)
         return (step.cs, step.h), lambda d_cs, d_h: differentiate(step, c, d_cs, d_h)
 
-    return next_state
+    return advance_state

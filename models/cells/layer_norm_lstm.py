@@ -48,14 +48,14 @@ def step(x: Tensor, state: State, weights: CellWeights, forget_bias: float) -> S
     gain = tf.reshape(gain, [5, units])
     shift = tf.reshape(shift, [5, units])
     gates = tf.reshape(tf.concat([x, h], axis=1) @ kernel, [-1, 4, units])
-    i, j, f, o = tf.unstack(_norm(gates, gain[:4], shift[:4]), axis=1)
-    c = _norm(
+    i, j, f, o = tf.unstack(_normalize(gates, gain[:4], shift[:4]), axis=1)
+    c = _normalize(
         tf.sigmoid(f + forget_bias) * c + tf.sigmoid(i) * tf.tanh(j), gain[4], shift[4]
     )
     return c, tf.sigmoid(o) * tf.tanh(c)
 
 
-def _norm(x: Tensor, gain: Tensor, shift: Tensor) -> Tensor:
+def _normalize(x: Tensor, gain: Tensor, shift: Tensor) -> Tensor:
     """Normalize x [..., U] over its units, in float32 or x's wider dtype."""
     dtype = tf.float32 if x.dtype.size < tf.float32.size else x.dtype
     precise = tf.cast(x, dtype)

@@ -59,10 +59,10 @@ def build(stack: stacks.RecurrentStack) -> stacks.Run:
     """Return the function that runs `stack`; T and B may be unknown while tracing."""
     if operators.is_usable(stack.product_dtype):
         return build_packed(stack)
-    run_forward = _loop_forward if stack.dtype == "bfloat16" else _block_forward
+    run_forward = _run_loop if stack.dtype == "bfloat16" else _run_block
 
     @tf.custom_gradient
-    def cell(
+    def run_cell(
         x: Tensor,
         lengths: Tensor,
         c: Tensor,
@@ -81,7 +81,7 @@ def build(stack: stacks.RecurrentStack) -> stacks.Run:
         forward = run_forward(x, c, h, kernel, bias, stack.forget_bias)
         ends = stacks.SentenceEnds(lengths, tf.shape(x)[0], tf.shape(x)[1])
 
-        def gradient(
+        def differentiate(
             d_outputs: Tensor, d_last_c: Tensor, d_last_h: Tensor
         ) -> tuple[Tensor | None, ...]:
             d_sequence = ends.gradient(d_outputs, d_last_h)
@@ -92,9 +92,9 @@ def build(stack: stacks.RecurrentStack) -> stacks.Run:
             return d_x, None, d_c, d_h, d_kernel, d_bias
 
         results = (forward.h * ends.mask, ends.last(forward.cs), ends.last(forward.h))
-        return results, gradient
+        return results, differentiate
 
-    return stacks.run_fused_layers(stack, cell)
+    return stacks.run_fused_layers(stack, run_cell)
 
 
 def build_packed(stack: stacks.RecurrentStack) -> stacks.Run:
@@ -102,7 +102,7 @@ def build_packed(stack: stacks.RecurrentStack) -> stacks.Run:
     library = operators.load()
 
     @tf.custom_gradient
-    def cell(
+    def run_cell(
         x: Tensor,
         lengths: Tensor,
         c: Tensor,
@@ -111,10 +111,10 @@ def build_packed(stack: stacks.RecurrentStack) -> stacks.Run:
         bias: Tensor,
     ) -> tuple[tuple[Tensor, ...], _Gradient]:
         """Run one direction of one layer; outputs have the products' dtype."""
-        all_biases = gate_biases(bias, stack.forget_bias)
+        all_biases = make_gate_biases(bias, stack.forget_bias)
         forward = library.rnn_scaling_lstm(x, kernel, all_biases, c, h, lengths)
 
-        def gradient(*d_results: Tensor) -> tuple[Tensor | None, ...]:
+        def differentiate(*d_results: Tensor) -> tuple[Tensor | None, ...]:
             d_x, d_kernel, d_bias, d_c, d_h = library.rnn_scaling_lstm_grad(
                 x,
                 kernel,
@@ -128,19 +128,19 @@ def build_packed(stack: stacks.RecurrentStack) -> stacks.Run:
             )
             return d_x, None, d_c, d_h, d_kernel, d_bias
 
-        return (forward.outputs, forward.last_c, forward.last_h), gradient
+        return (forward.outputs, forward.last_c, forward.last_h), differentiate
 
-    return stacks.run_fused_layers(stack, cell)
+    return stacks.run_fused_layers(stack, run_cell)
 
 
-def gate_biases(bias: Tensor, forget_bias: float) -> Tensor:
+def make_gate_biases(bias: Tensor, forget_bias: float) -> Tensor:
     """Return the biases [4U] of i, ci, f, o, including the forget bias."""
     return bias + tf.repeat(
         tf.constant([0.0, 0.0, forget_bias, 0.0]), bias.shape[0] // 4
     )
 
 
-def _block_forward(
+def _run_block(
     x: Tensor,
     c: Tensor,
     h: Tensor,
@@ -167,7 +167,7 @@ def _block_forward(
     return LstmStep(*sequences)
 
 
-def _loop_forward(
+def _run_loop(
     x: Tensor,
     c: Tensor,
     h: Tensor,
@@ -181,12 +181,12 @@ def _loop_forward(
     recurrent = kernel[input_dim:]
     from_input = tf.matmul(tf.reshape(x, [-1, input_dim]), kernel[:input_dim])
     from_input = tf.reshape(from_input, [num_steps, -1, kernel.shape[1]])
-    bias = gate_biases(bias, forget_bias)
+    bias = make_gate_biases(bias, forget_bias)
 
     def step(t: Tensor, c: Tensor, h: Tensor) -> tuple[tuple[Tensor, ...], LstmStep]:
         gates = tf.cast(from_input[t], tf.float32)
         gates += tf.cast(tf.cast(h, x.dtype) @ recurrent, tf.float32)
-        result = lstm_step(gates + bias, c)
+        result = run_lstm_step(gates + bias, c)
         return (result.cs, result.h), result
 
     specs = [tf.TensorSpec(c.shape)] * len(LstmStep._fields)
@@ -194,7 +194,7 @@ def _loop_forward(
     return LstmStep(*sequences)
 
 
-def lstm_step(gates: Tensor, c: Tensor) -> LstmStep:
+def run_lstm_step(gates: Tensor, c: Tensor) -> LstmStep:
     """Run one step; all tensors are float32.
 
     Args:
@@ -211,8 +211,8 @@ def lstm_step(gates: Tensor, c: Tensor) -> LstmStep:
     return LstmStep(i, cs, f, o, ci, co, o * co)
 
 
-def lstm_step_gradient(units: int) -> Callable[..., tuple[Tensor, Tensor]]:
-    """Return the gradient of `lstm_step`.
+def differentiate_lstm_step(units: int) -> Callable[..., tuple[Tensor, Tensor]]:
+    """Return the gradient of `run_lstm_step`.
 
     Returns:
       (step, c before it, gradients of its cs and h) -> the gradients of the gates
@@ -269,7 +269,7 @@ def _run_backward(
     cs_prev = tf.concat([c[None], forward.cs[:-1]], axis=0)
     gate_sequences = forward._asdict()
     del gate_sequences["h"]
-    differentiate = lstm_step_gradient(units)
+    differentiate = differentiate_lstm_step(units)
 
     def step(
         t: Tensor, d_c: Tensor, d_h: Tensor
@@ -307,4 +307,4 @@ def _large_products(
     h_prev = tf.cast(tf.concat([h[None], h_sequence[:-1]], axis=0), x.dtype)
     xh = tf.reshape(tf.concat([x, h_prev], axis=2), [-1, kernel.shape[0]])
     d_kernel = tf.matmul(xh, d_rows, transpose_a=True)
-    return tf.reshape(d_x, tf.shape(x)), d_kernel, loops.column_sums(d_rows)
+    return tf.reshape(d_x, tf.shape(x)), d_kernel, loops.sum_columns(d_rows)

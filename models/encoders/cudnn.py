@@ -65,7 +65,7 @@ def build(stack: stacks.RecurrentStack) -> stacks.Run:
         initial_state: stacks.State | None,
         seed: Tensor,
     ) -> tuple[Tensor, stacks.State]:
-        def rounded(x: Tensor) -> Tensor:
+        def round_values(x: Tensor) -> Tensor:
             return tf.cast(tf.cast(x, dtype), op_dtype)
 
         batch = tf.shape(inputs)[1 if stack.time_major else 0]
@@ -83,9 +83,9 @@ def build(stack: stacks.RecurrentStack) -> stacks.Run:
 
         outputs, final = _call_operator(
             stack,
-            swap_axes(rounded(inputs), stack.time_major),
-            tuple(swap_axes(rounded(s), True) for s in state),
-            [tuple(map(rounded, cell)) for cell in weights],
+            swap_axes(round_values(inputs), stack.time_major),
+            tuple(swap_axes(round_values(s), True) for s in state),
+            [tuple(map(round_values, cell)) for cell in weights],
             lengths,
             is_call_time_major,
             next(seeds),
@@ -148,7 +148,7 @@ def pack_params(stack: stacks.RecurrentStack, weights: stacks.Weights) -> Tensor
     return tf.concat([tf.reshape(w, [-1]) for w in matrices + biases], axis=0)
 
 
-def _lstm_to_cudnn(
+def _convert_lstm(
     weights: stacks.CellWeights, stack: stacks.RecurrentStack
 ) -> Canonical:
     """Return the gates i, f, c, o of a cell with gates i, j, f, o.
@@ -164,7 +164,7 @@ def _lstm_to_cudnn(
     return matrices, [i, f + stack.forget_bias, j, o, tf.zeros_like(bias)]
 
 
-def _gru_to_cudnn(
+def _convert_gru(
     weights: stacks.CellWeights, stack: stacks.RecurrentStack
 ) -> Canonical:
     """Return the gates r, u, n; only n has a bias of the state that is not zero."""
@@ -175,4 +175,4 @@ def _gru_to_cudnn(
     return [tf.transpose(kernel), tf.transpose(recurrent)], biases
 
 
-_TO_CUDNN = {"lstm": _lstm_to_cudnn, "gru": _gru_to_cudnn}
+_TO_CUDNN = {"lstm": _convert_lstm, "gru": _convert_gru}

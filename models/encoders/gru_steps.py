@@ -48,19 +48,19 @@ def build(stack: stacks.RecurrentStack) -> stacks.Run:
     """Return the function that runs `stack`; T and B may be unknown while tracing."""
     if operators.is_usable(stack.product_dtype):
         return build_packed(stack)
-    return stacks.run_fused_layers(stack, _cell)
+    return stacks.run_fused_layers(stack, _make_cell)
 
 
 def build_packed(stack: stacks.RecurrentStack) -> stacks.Run:
     """Like `build`, but always with this project's operators."""
-    return stacks.run_fused_layers(stack, _packed_cell)
+    return stacks.run_fused_layers(stack, _make_packed_cell)
 
 
 _Gradient = Callable[..., tuple[Tensor | None, ...]]
 
 
 @tf.custom_gradient
-def _cell(
+def _make_cell(
     x: Tensor,
     lengths: Tensor,
     h: Tensor,
@@ -79,18 +79,18 @@ def _cell(
     forward = _run_forward(x, h, kernel, recurrent, bias)
     ends = stacks.SentenceEnds(lengths, tf.shape(x)[0], tf.shape(x)[1])
 
-    def gradient(d_outputs: Tensor, d_last_h: Tensor) -> tuple[Tensor | None, ...]:
+    def differentiate(d_outputs: Tensor, d_last_h: Tensor) -> tuple[Tensor | None, ...]:
         h_prev = tf.concat([h[None], forward.h[:-1]], axis=0)
         d_input, d_state, d_h = _run_backward(
             forward, h_prev, recurrent, ends.gradient(d_outputs, d_last_h)
         )
         return _large_products(x, h_prev, kernel, d_input, d_state, d_h)
 
-    return (forward.h * ends.mask, ends.last(forward.h)), gradient
+    return (forward.h * ends.mask, ends.last(forward.h)), differentiate
 
 
 @tf.custom_gradient
-def _packed_cell(
+def _make_packed_cell(
     x: Tensor,
     lengths: Tensor,
     h: Tensor,
@@ -98,14 +98,14 @@ def _packed_cell(
     recurrent: Tensor,
     bias: Tensor,
 ) -> tuple[tuple[Tensor, Tensor], _Gradient]:
-    """Run `_cell` with this project's operators; outputs have the products' dtype."""
+    """Run `_make_cell` with our own operators; outputs have the products' dtype."""
     library = operators.load()
     columns = 3 * h.shape[1]
     rows = tf.reshape(x, [-1, x.shape[2]])
     from_input = tf.reshape(rows @ kernel, [*tf.unstack(tf.shape(x)[:2]), columns])
     forward = library.rnn_scaling_gru(from_input, recurrent, bias, h, lengths)
 
-    def gradient(*d_results: Tensor) -> tuple[Tensor | None, ...]:
+    def differentiate(*d_results: Tensor) -> tuple[Tensor | None, ...]:
         *d_products, d_h = library.rnn_scaling_gru_grad(
             recurrent, h, lengths, forward.gates, forward.hs, *d_results
         )
@@ -113,7 +113,7 @@ def _packed_cell(
         h_prev = tf.concat([h[None], forward.hs[:-1]], axis=0)
         return _large_products(x, h_prev, kernel, d_input, d_state, d_h)
 
-    return (forward.outputs, forward.last_h), gradient
+    return (forward.outputs, forward.last_h), differentiate
 
 
 def _run_forward(
@@ -169,7 +169,7 @@ def _run_backward(
     # Transposed once, because a product with a transposed matrix takes longer.
     transposed = tf.transpose(recurrent)
 
-    def products(d_h: Tensor, factors: Tensor) -> Tensor:
+    def multiply_gates(d_h: Tensor, factors: Tensor) -> Tensor:
         """Return d_h [N, U] times factors [N, 3, U] as rows [N, 3U]."""
         rows = tf.reshape(d_h[:, None] * factors, [-1, 3 * units])
         return tf.cast(rows, recurrent.dtype)
@@ -177,7 +177,7 @@ def _run_backward(
     def step(t: Tensor, d_h: Tensor) -> tuple[tuple[Tensor, ...], list[Tensor]]:
         d_h += d_sequence[t]
         d_previous = d_h * u[t]
-        d_previous += tf.cast(products(d_h, to_state[t]) @ transposed, tf.float32)
+        d_previous += tf.cast(multiply_gates(d_h, to_state[t]) @ transposed, tf.float32)
         return (d_previous,), [d_h]
 
     (d_h,), [d_steps] = loops.scan(
@@ -188,7 +188,7 @@ def _run_backward(
         backward=True,
     )
     rows = tf.reshape(d_steps, [-1, units])
-    d_state = products(rows, tf.reshape(to_state, [-1, 3, units]))
+    d_state = multiply_gates(rows, tf.reshape(to_state, [-1, 3, units]))
     d_n = tf.cast(rows * tf.reshape(to_n, [-1, units]), recurrent.dtype)
     return tf.concat([d_state[:, : 2 * units], d_n], axis=1), d_state, d_h
 

@@ -44,7 +44,7 @@ def seal(content: bytes, name: str) -> bytes:
       name: Its file name, which contains the versions that it was built for.
     """
     digest = hashlib.sha256(content).hexdigest()
-    return content + _seal_start(name) + f"{len(content)} {digest}\n".encode()
+    return content + _find_seal(name) + f"{len(content)} {digest}\n".encode()
 
 
 def identify(file: Path) -> Identity:
@@ -57,7 +57,7 @@ def identify(file: Path) -> Identity:
         content = _read(file, _MAX_LIBRARY_BYTES)
     except OSError as e:
         raise DamageError(f"{file} cannot be read: {e.strerror}; {REMEDY}") from None
-    linked, _, _ = content.rpartition(_seal_start(file.name))
+    linked, _, _ = content.rpartition(_find_seal(file.name))
     if content != seal(linked, file.name):
         reason = "its size and digest are not the ones that were built"
         raise DamageError(f"{file} is damaged: {reason}; {REMEDY}")
@@ -139,5 +139,5 @@ def _read(path: Path, max_bytes: int) -> bytes:
     return content
 
 
-def _seal_start(name: str) -> bytes:
+def _find_seal(name: str) -> bytes:
     return f"\nrnn_scaling library {name} ".encode()

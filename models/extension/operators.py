@@ -54,10 +54,10 @@ def own_library_file() -> Path:
 
 def library_prefix() -> str:
     """Return the start of the names of all libraries for these sources and TensorFlow."""
-    return f"kernels-{tf.__version__}-{_sources_digest()}-"
+    return f"kernels-{tf.__version__}-{_hash_sources()}-"
 
 
-def _sources_digest() -> str:
+def _hash_sources() -> str:
     """Return eight digits that change with the C sources and with how they are built."""
     folder = Path(__file__).parent
     sources = [*folder.glob("*.[ch]"), *(folder / name for name in _BUILD_MODULES)]

@@ -38,9 +38,9 @@ class KerasClassifier(ImageClassifier):
 
     def declared(self) -> list[VariableSpec]:
         self.model = _build(self.config, self.image_size, self.num_classes)
-        trained = [_spec(v, "dense") for v in self.model.trainable_variables]
+        trained = [_make_spec(v, "dense") for v in self.model.trainable_variables]
         averages = self.model.non_trainable_variables
-        return [*trained, *(_spec(average, "moving") for average in averages)]
+        return [*trained, *(_make_spec(average, "moving") for average in averages)]
 
     def logits(
         self, weights: Tensors, images: tf.Tensor, seed: tf.Tensor
@@ -82,7 +82,7 @@ def _build(config: ModelConfig, image_size: int, num_classes: int) -> Any:
     return model
 
 
-def _spec(variable: Any, kind: str) -> VariableSpec:
+def _make_spec(variable: Any, kind: str) -> VariableSpec:
     names = {"GlorotUniform": "glorot_uniform", "Zeros": "zeros", "Ones": "ones"}
     initial = names[type(variable._initializer).__name__]
     return VariableSpec(variable.path, tuple(variable.shape), kind, initial)

@@ -159,7 +159,7 @@ def _activate_and_convolve(
     return layers.convolution(activated, channels, window, has_bias=True)
 
 
-def _network_body(config: ModelConfig) -> Body:
+def _make_network_body(config: ModelConfig) -> Body:
     """Return the layers of the network that --model and --dataset name."""
     match = _NAME.fullmatch(config.model)
     if match is None:
@@ -172,4 +172,4 @@ def _network_body(config: ModelConfig) -> Body:
 
 def build(config: ModelConfig, device_type: str) -> Workload:
     """Return the workload of an own network, such as resnet50."""
-    return LayeredClassifier(_network_body(config), config)
+    return LayeredClassifier(_make_network_body(config), config)

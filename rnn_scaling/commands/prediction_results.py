@@ -176,7 +176,7 @@ def predict_changes(options: PredictionOptions) -> list[Sensitivity]:
             statements = list(effect.statements)
             if len(compared) < len(user_changes):
                 statements.append(Statement("whatif-link-left-out"))
-            statements += _memory_statements(
+            statements += _make_memory_statements(
                 series,
                 rows=rows,
                 devices=point.devices,
@@ -201,7 +201,7 @@ def _read_changes(amounts: dict[str, float]) -> list[Change]:
     return changes_to_show
 
 
-def _memory_statements(
+def _make_memory_statements(
     series: MeasuredSeries,
     rows: Sequence[Row],
     devices: int,

@@ -144,11 +144,11 @@ def _find_printed_time(
     is_of_all_work = falls or "epoch" in series.name.lower() or stated_scaling == STRONG
     unit_s = series.column.factor
     if any(number.unit == "s" for number in series.column.numbers):
-        unit_s = _common_cell_unit_s(series.column)
+        unit_s = _find_common_cell_unit_s(series.column)
     return PrintedTime(_UNIT_NAMES.get(unit_s, "s"), unit_s, is_of_all_work)
 
 
-def _common_cell_unit_s(column: Column) -> float:
+def _find_common_cell_unit_s(column: Column) -> float:
     """Return the seconds of the unit that all cells end with; 1 if they differ."""
     units_s = set()
     for number in column.numbers:

@@ -53,6 +53,6 @@ RENAMED = {
 COMMANDS = [*itertools.chain.from_iterable(GROUPS.values())]
 
 
-def module_name(command: str) -> str:
+def name_module(command: str) -> str:
     """Return the name of the module whose `main` runs a command."""
     return f"rnn_scaling.commands.{command.replace('-', '_')}"

@@ -79,7 +79,7 @@ def main(words: Sequence[str]) -> int:
     options, passed_on = split(words)
     if options.profile and importlib.util.find_spec("xprof") is None:
         return entry.fail(
-            f"--profile: xprof is not installed; {_profile_command()} installs it"
+            f"--profile: xprof is not installed; {_make_profile_command()} installs it"
         )
     return _serve(make_tensorboard_command(options, passed_on))
 
@@ -157,7 +157,7 @@ def _serve(words: Sequence[str]) -> int:
     return entry.EXIT_OK
 
 
-def _profile_command() -> str:
+def _make_profile_command() -> str:
     """Return the command that installs xprof, in a clone or an installation."""
     if entry.program().endswith("run.sh"):
         return f"{entry.program()} tensorboard --profile"

@@ -74,10 +74,10 @@ def _make_choice_condition(option: str, *choices: Any) -> Condition:
             others_text = f"any of {num_others} others (--help={option} names them)"
             names[_MAX_CHOICES_AS_FLAGS:] = [others_text]
         remedy = f"--{option}={join_with_or(names)}"
-    return _option_condition(option, lambda value: value in choices, remedy)
+    return _make_option_condition(option, lambda value: value in choices, remedy)
 
 
-def _option_condition(
+def _make_option_condition(
     option: str, holds: Callable[[Any], bool], remedy: str
 ) -> Condition:
     """Return a condition on the value of an option."""
@@ -89,7 +89,7 @@ def _option_condition(
     )
 
 
-def _either_condition(a: Condition, b: Condition) -> Condition:
+def _make_either_condition(a: Condition, b: Condition) -> Condition:
     """Return the condition that one of two conditions holds."""
     comma = "," if "," in a.remedy else ""
     return Condition(
@@ -118,14 +118,18 @@ def _list_conditions() -> Iterator[tuple[str, Condition]]:
             yield name, condition
 
 
-def _mode_condition(has_property: Callable[[registry.UpdateMode], bool]) -> Condition:
+def _make_mode_condition(
+    has_property: Callable[[registry.UpdateMode], bool],
+) -> Condition:
     """Return the condition that the update mode has a property."""
     modes = registry.VARIABLE_UPDATES.items()
     names = [name for name, mode in modes if has_property(mode)]
     return _make_choice_condition("variable_update", *names)
 
 
-def _source_condition(has_property: Callable[[registry.DataSource], bool]) -> Condition:
+def _make_source_condition(
+    has_property: Callable[[registry.DataSource], bool],
+) -> Condition:
     """Return the condition that the data source has a property."""
     sources = registry.DATA_SOURCES.items()
     names = [name for name, source in sources if has_property(source)]
@@ -142,8 +146,8 @@ _PREFETCHING_SOURCES = join_with_or(
 )
 _CONDITIONS_OF_OPTIONS: tuple[tuple[tuple[str, ...], Condition], ...] = (
     (("cpu_cores_per_device",), _make_choice_condition("device", "cpu")),
-    (_CLUSTER_OPTIONS, _mode_condition(lambda mode: mode.is_distributed)),
-    (("num_ps",), _mode_condition(lambda mode: mode.has_servers)),
+    (_CLUSTER_OPTIONS, _make_mode_condition(lambda mode: mode.is_distributed)),
+    (("num_ps",), _make_mode_condition(lambda mode: mode.has_servers)),
     (("lr_steps",), _make_choice_condition("lr_schedule", "piecewise")),
     (("loss_scale",), _make_choice_condition("compute_dtype", "float16")),
     (("stop_at_accuracy",), _make_choice_condition("accuracy", True)),
@@ -155,22 +159,25 @@ _CONDITIONS_OF_OPTIONS: tuple[tuple[tuple[str, ...], Condition], ...] = (
     (("target_ci", "max_batches"), _make_choice_condition("until_steady", True)),
     (
         _ALL_REDUCE_OPTIONS,
-        _option_condition(
+        _make_option_condition(
             "compress_gradients",
             lambda kind: kind != "int8",
             "a --compress_gradients other than int8",
         ),
     ),
-    (("save_every",), _option_condition("checkpoint_dir", bool, "--checkpoint_dir")),
+    (
+        ("save_every",),
+        _make_option_condition("checkpoint_dir", bool, "--checkpoint_dir"),
+    ),
     (
         ("lr_scaling",),
-        _mode_condition(
+        _make_mode_condition(
             lambda mode: mode.trains_one_model and not mode.has_coordinator
         ),
     ),
     (
         ("lr_scaling",),
-        _option_condition(
+        _make_option_condition(
             "global_batch_size",
             operator.not_,
             "--batch_size instead of --global_batch_size",
@@ -178,7 +185,7 @@ _CONDITIONS_OF_OPTIONS: tuple[tuple[tuple[str, ...], Condition], ...] = (
     ),
     (
         ("lr_warmup_batches",),
-        _either_condition(
+        _make_either_condition(
             _make_choice_condition("lr_scaling", "linear"),
             _make_choice_condition("lr_schedule", "inverse_sqrt"),
         ),
@@ -186,21 +193,21 @@ _CONDITIONS_OF_OPTIONS: tuple[tuple[tuple[str, ...], Condition], ...] = (
     (_TRAINING_OPTIONS, _TRAINS),
     (
         ("variable_update",),
-        _either_condition(
-            _TRAINS, _mode_condition(lambda mode: not mode.trains_one_model)
+        _make_either_condition(
+            _TRAINS, _make_mode_condition(lambda mode: not mode.trains_one_model)
         ),
     ),
     (("ragged_batches",), _make_choice_condition("random_lengths", True)),
     (
         ("pad_to",),
-        _either_condition(
-            _source_condition(lambda source: source.varies),
+        _make_either_condition(
+            _make_source_condition(lambda source: source.varies),
             _make_choice_condition("random_lengths", True),
         ),
     ),
     (
         ("prefetch_buffer_size",),
-        _option_condition(
+        _make_option_condition(
             "prefetch_data_to_device",
             bool,
             f"--data_source={_PREFETCHING_SOURCES} and --prefetch_data_to_device=true",

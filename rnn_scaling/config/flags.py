@@ -218,7 +218,7 @@ def parse_with_errors(
         else:
             values[target] = value
     unknown_flags, plain_words = _split(unparsed)
-    lines += [_unknown_flag_error(word, [*targets]) for word in unknown_flags]
+    lines += [_make_unknown_flag_error(word, [*targets]) for word in unknown_flags]
     lines += _assign(plain_words, positionals, values)
     return values, lines
 
@@ -426,7 +426,7 @@ def _split(words: Sequence[str]) -> tuple[list[str], list[str]]:
     return unknown_flags, [*plain_words, *words[end + 1 :]]
 
 
-def _unknown_flag_error(word: str, flags: Sequence[str]) -> str:
+def _make_unknown_flag_error(word: str, flags: Sequence[str]) -> str:
     name = word.lstrip("-").split("=")[0]
     similar = difflib.get_close_matches(name, flags, n=1, cutoff=0.6)
     hint = f"did you mean --{similar[0]}?" if similar else "--help lists the flags"

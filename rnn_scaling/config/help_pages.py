@@ -61,17 +61,19 @@ class Page:
         if topic == "all" or (
             not topic and len(self.groups) < _MIN_GROUPS_FOR_FIRST_SCREEN
         ):
-            lines = self._head_lines()
+            lines = self._list_head_lines()
             for name in self.groups:
                 lines += [*self._group(name), ""]
             return "\n".join([*lines, *self.notes])
         if not topic:
-            return "\n".join([*self._head_lines(), *self._first_screen_lines()])
+            return "\n".join(
+                [*self._list_head_lines(), *self._list_first_screen_lines()]
+            )
         if topic in self.groups:
             return "\n".join(self._group(topic))
         name = topic.lstrip("-")
         if name in flags:
-            return "\n".join(_flag_lines(flags[name]))
+            return "\n".join(_list_flag_lines(flags[name]))
         similar = difflib.get_close_matches(name, [*self.groups, *flags, "all"], n=3)
         hint = f"groups: {', '.join(self.groups)}"
         if similar:
@@ -84,7 +86,7 @@ class Page:
             fields += dataclasses.fields(group)
         return fields
 
-    def _head_lines(self) -> list[str]:
+    def _list_head_lines(self) -> list[str]:
         words = [entry.program(), self.command]
         # Subcommands such as add|import have different arguments.
         if "|" not in self.command:
@@ -99,7 +101,7 @@ class Page:
             "",
         ]
 
-    def _first_screen_lines(self) -> list[str]:
+    def _list_first_screen_lines(self) -> list[str]:
         lines = ["Flags that most runs need:"]
         lines += [f"  --{name:17}{text}" for name, text in _COMMON.items()]
         lines += ["", "All flags, by group (--help=GROUP):"]
@@ -113,11 +115,11 @@ class Page:
         group = self.groups[name]
         lines = [find_title(group)]
         for field in dataclasses.fields(group):
-            lines += _flag_lines(field)
+            lines += _list_flag_lines(field)
         return lines
 
 
-def _flag_lines(field: Field) -> list[str]:
+def _list_flag_lines(field: Field) -> list[str]:
     """Return a flag with its values, its help and its default."""
     rules = field.metadata
     text = rules["help"]

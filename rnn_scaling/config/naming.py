@@ -49,7 +49,7 @@ def network_name(config: Mapping[str, Any]) -> str:
     return str(config.get("encoder_type") or "")
 
 
-def network_family(model: str) -> str:
+def find_network_family(model: str) -> str:
     """Return the family of a network.
 
     Networks of one family have the same kinds of layers, so they are not independent.
@@ -70,7 +70,7 @@ def drop_network_options(names: Iterable[str], config: Mapping[str, Any]) -> lis
     ]
 
 
-def program_key(config: Mapping[str, Any]) -> tuple[Any, ...]:
+def make_program_key(config: Mapping[str, Any]) -> tuple[Any, ...]:
     """Return the user's program, or the framework of our trainer."""
     return config.get(TRAINER), config.get(FRAMEWORK, OWN_FRAMEWORK)
 

@@ -42,7 +42,7 @@ FORMER_NAMES = {"seed": "large"}
 _READERS = registry.find_readers(WORKLOADS)
 
 
-def current_name(preset: str) -> str:
+def find_current_name(preset: str) -> str:
     """Return the name of a preset that may have a former name."""
     return FORMER_NAMES.get(preset, preset)
 
@@ -66,7 +66,7 @@ def describe_image_batches() -> str:
 
 def find_model(preset: str) -> str:
     """Return the workload of a preset if the user names none."""
-    values = PRESETS.get(current_name(preset), {})
+    values = PRESETS.get(find_current_name(preset), {})
     return str(values.get("model", ModelConfig.model))
 
 
@@ -77,7 +77,7 @@ def find_defaults(preset: str, workload: str) -> dict[str, Any]:
       preset: The preset.
       workload: The workload; an unknown one gets the defaults of all options.
     """
-    preset = current_name(preset)
+    preset = find_current_name(preset)
     values = PRESETS.get(preset, {})
     known_workload = WORKLOADS.get(workload)
     if known_workload is None:  # refused later, together with other mistakes

@@ -135,7 +135,7 @@ def resolve(
     user_options: Mapping[str, Any], *, num_gpus: int, num_cores: int
 ) -> RunConfig:
     """Return the configuration with all defaults resolved; it may have conflicts."""
-    preset = presets.current_name(user_options.get("preset", "small"))
+    preset = presets.find_current_name(user_options.get("preset", "small"))
     model = user_options.get("model", presets.find_model(preset))
     values: dict[str, Any] = {
         **{name: field.default for name, field in OPTIONS.items()},

@@ -12,7 +12,7 @@ from rnn_scaling.models.config import option
 from rnn_scaling.models.workloads import name_readers
 
 
-def _only_with(option_name: str) -> str:
+def _limit_to(option_name: str) -> str:
     """Return the flag that makes a run read an option, as "--data_source=text"."""
     mode_readers = registry.find_readers(registry.VARIABLE_UPDATES)
     if option_name in mode_readers:
@@ -132,31 +132,31 @@ class UpdateOptions:
         None,
         "place of the variables: the host's memory (cpu), or the GPUs, "
         "balanced by size (gpu); default: gpu if the towers run on GPUs, "
-        f"otherwise cpu; only with {_only_with('param_server_device')}",
+        f"otherwise cpu; only with {_limit_to('param_server_device')}",
         choices=("cpu", "gpu"),
     )
     slice_on: str = option(
         "host",
         "place where the global batch is divided into slices: host (the host "
         "sends each device its slice) or device (each device gets the "
-        f"complete batch); only with {_only_with('slice_on')}",
+        f"complete batch); only with {_limit_to('slice_on')}",
         choices=("host", "device"),
     )
     partition_large_variables: bool = option(
         False,
         "split variables that are larger than the share of one GPU or server "
-        f"process; only with {_only_with('partition_large_variables')}",
+        f"process; only with {_limit_to('partition_large_variables')}",
     )
     staged_vars: bool = option(
         False,
         "let towers read a staged copy of the variables that is exactly one "
-        f"step old; only with {_only_with('staged_vars')}",
+        f"step old; only with {_limit_to('staged_vars')}",
     )
     variable_consistency: str = option(
         "strong",
         "step in which gradients are applied: strong (the same step) or "
         "relaxed (exactly one step later, so that the exchange overlaps the "
-        f"next step); only with {_only_with('variable_consistency')}",
+        f"next step); only with {_limit_to('variable_consistency')}",
         choices=("strong", "relaxed"),
     )
     all_reduce_spec: str = option(
@@ -165,19 +165,19 @@ class UpdateOptions:
         "tensors of up to limit bytes (k, M, G: powers of 1024) use the "
         f"algorithm before it. alg: {', '.join(registry.ALL_REDUCES)}; auto: "
         "the best that the devices allow. Only with "
-        f"{_only_with('all_reduce_spec')}",
+        f"{_limit_to('all_reduce_spec')}",
     )
     gradient_repacking: int = option(
         0,
         "concatenate the dense gradients and exchange them in this many equal "
-        f"pieces (0: off); only with {_only_with('gradient_repacking')}",
+        f"pieces (0: off); only with {_limit_to('gradient_repacking')}",
         minimum=0,
         maximum=65_536,
     )
     agg_small_grads_max_bytes: int = option(
         0,
         "pack dense gradients of at most this many bytes before the exchange "
-        f"(0: off); only with {_only_with('agg_small_grads_max_bytes')}",
+        f"(0: off); only with {_limit_to('agg_small_grads_max_bytes')}",
         minimum=0,
     )
     agg_small_grads_max_group: int = option(
@@ -197,7 +197,7 @@ class UpdateOptions:
         "exchange gradients in half precision, or as 8-bit numbers with a "
         "scale (int8), which adds its rounding error to the next step's "
         "gradient; the update stays float32; only with "
-        f"{_only_with('compress_gradients')}",
+        f"{_limit_to('compress_gradients')}",
         choices=("none", "bfloat16", "float16", "int8"),
     )
 
@@ -315,7 +315,7 @@ class DataOptions:
         False,
         "give random sentences 1 to --src_max_len and 1 to --tgt_max_len "
         "words; the first one in a batch has the maximum; only with "
-        f"{_only_with('random_lengths')}",
+        f"{_limit_to('random_lengths')}",
     )
     ragged_batches: bool = option(
         False,
@@ -404,26 +404,26 @@ class DataOptions:
     disable_shuffle: bool = option(
         False,
         "keep the order of the samples in the files; only with "
-        f"{_only_with('disable_shuffle')}",
+        f"{_limit_to('disable_shuffle')}",
     )
     output_buffer_size: int = option(
         10_000,
         "number of samples in the shuffle buffer; more samples mix better and "
-        f"take more memory; only with {_only_with('output_buffer_size')}",
+        f"take more memory; only with {_limit_to('output_buffer_size')}",
         minimum=1,
         maximum=1_000_000_000,
     )
     num_parallel_calls: int = option(
         2,
         "number of threads that prepare batches; only with "
-        f"{_only_with('num_parallel_calls')}",
+        f"{_limit_to('num_parallel_calls')}",
         minimum=1,
         maximum=1_024,
     )
     prefetch_data_to_device: bool | None = option(
         None,
         "copy batches to the devices ahead of the step (default: true); only "
-        f"with {_only_with('prefetch_data_to_device')}; if this flag is given "
+        f"with {_limit_to('prefetch_data_to_device')}; if this flag is given "
         "without --data_source, the source is host",
     )
     prefetch_buffer_size: int = option(
@@ -489,7 +489,7 @@ class MeasureOptions:
     num_epochs: float = option(
         0.0,
         "number of passes over the data, including the warm-up, instead of "
-        f"--num_batches (0: off); only with {_only_with('num_epochs')}",
+        f"--num_batches (0: off); only with {_limit_to('num_epochs')}",
         minimum=0.0,
     )
     inter_op_parallelism_threads: int = option(

@@ -23,10 +23,10 @@ def spell(name: str, value: Any) -> str:
 def make_sweep_command(config: Mapping[str, Any], **changes: Any) -> str:
     """Return the sweep that runs a configuration with some changes."""
     options = {**config, **changes}
-    preset = presets.current_name(options["preset"])
+    preset = presets.find_current_name(options["preset"])
     model = presets.find_model(preset)
     defaults = {
-        **_default_options(preset, options["device"], options.get("model", model)),
+        **_list_default_options(preset, options["device"], options.get("model", model)),
         "model": model,
     }
     always = {
@@ -43,14 +43,12 @@ def make_sweep_command(config: Mapping[str, Any], **changes: Any) -> str:
         if value is None or name in excluded:
             continue
         is_default = value == defaults.get(name, value)
-        if name in always or not (
-            is_default or _follows_from_others(name, value, options)
-        ):
+        if name in always or not (is_default or _is_implied(name, value, options)):
             words.append(shlex.quote(spell(name, value)))
     return " ".join(words)
 
 
-def _follows_from_others(name: str, value: Any, options: Mapping[str, Any]) -> bool:
+def _is_implied(name: str, value: Any, options: Mapping[str, Any]) -> bool:
     """Return whether the other options give an option this value."""
     if name == "decoder_type":
         return bool(value == options["encoder_type"])
@@ -63,6 +61,6 @@ def _follows_from_others(name: str, value: Any, options: Mapping[str, Any]) -> b
 
 
 @functools.lru_cache(maxsize=64)
-def _default_options(preset: str, device: str, model: str) -> Mapping[str, Any]:
+def _list_default_options(preset: str, device: str, model: str) -> Mapping[str, Any]:
     options = {"preset": preset, "device": device, "model": model}
     return configs.resolve(options, num_gpus=0, num_cores=1).flat()

@@ -148,14 +148,14 @@ def _read_vocabulary(path: str, vocab_size: int, *, flag: str) -> tuple[bytes, .
         word = line.rstrip(b"\r")
         if word.split() != [word]:
             fault = (
-                f"{_quoted(word)} contains a blank"
+                f"{_quote(word)} contains a blank"
                 if word.strip()
                 else "the line is empty"
             )
             raise DataError(f"{path}:{number}: {fault}; expected one word per line")
         if word in first_line:
             raise DataError(
-                f"{path}:{number}: the word {_quoted(word)} is already on line "
+                f"{path}:{number}: the word {_quote(word)} is already on line "
                 f"{first_line[word]}; each word may occur only once"
             )
         first_line[word] = number
@@ -243,7 +243,7 @@ def _require_utf8(line: bytes, path: str, number: int) -> None:
         ) from None
 
 
-def _quoted(word: bytes) -> str:
+def _quote(word: bytes) -> str:
     text = ascii(word.decode())
     if len(text) > _MAX_QUOTED_CHARS:
         return text[:_MAX_QUOTED_CHARS] + "..."

@@ -40,13 +40,13 @@ def build(feed: Feed) -> Source:
         first = sum(feed.batch_sizes[:tower])
         tower_words = words[first : first + batch_size]
         return layout.batch(
-            _side_tensors(feed, layout, side, tower_words) for side in layout.sides
+            _make_side_tensors(feed, layout, side, tower_words) for side in layout.sides
         )
 
     return device.make_source(feed, draw_batch)
 
 
-def _side_tensors(
+def _make_side_tensors(
     feed: Feed, layout: TextLayout, side: Side, words: tf.Tensor
 ) -> list[tf.Tensor]:
     """Return the tensors of one side of a batch, made from its words [B, T - 1]."""

@@ -63,7 +63,7 @@ def build(feed: Feed) -> Source:
             columns = zip(lines, layout.sides, feed.max_lengths, checked.sides, tables)
             side_tensors = []
             for column in columns:
-                *ids, lengths = _to_ids(*column, feed.options.pad_to)
+                *ids, lengths = _convert_to_ids(*column, feed.options.pad_to)
                 if layout.time_major:
                     ids = [tf.transpose(tensor) for tensor in ids]
                 side_tensors.append([*ids, lengths])
@@ -101,7 +101,7 @@ def _make_full_batches(lines: tf.data.Dataset, feed: Feed) -> tf.data.Dataset:
     """Return tuples with lines [B] per side, from one bucket, without empty sides."""
     options = feed.options
     batch_size = feed.pipeline_batch_sizes[0]
-    width = _bucket_width(feed.max_lengths, options.num_buckets)
+    width = _choose_bucket_width(feed.max_lengths, options.num_buckets)
 
     @pipeline.without_rewriting
     def add_bucket(*columns: tf.Tensor) -> tuple[tf.Tensor, ...]:
@@ -138,12 +138,12 @@ def _make_full_batches(lines: tf.data.Dataset, feed: Feed) -> tf.data.Dataset:
     )
 
 
-def _bucket_width(max_lengths: Iterable[int], num_buckets: int) -> int:
+def _choose_bucket_width(max_lengths: Iterable[int], num_buckets: int) -> int:
     """Return how many lengths share a bucket: longest length / buckets, rounded up."""
     return (max(max_lengths) + num_buckets - 1) // num_buckets
 
 
-def _to_ids(
+def _convert_to_ids(
     lines: tf.Tensor,
     side: Side,
     max_length: int,

@@ -69,12 +69,12 @@ def _read_frame(file: IO[bytes], offset: int, size: int) -> Frame:
     if len(header) < _HEADER.size:
         return Frame(start, 0, is_broken=True)
     length, checksum = _HEADER.unpack(header)
-    if checksum != masked_crc(header[:8]):
+    if checksum != compute_masked_crc(header[:8]):
         return Frame(start, 0, is_broken=True)
     return Frame(start, length, is_broken=start + length + _FOOTER_BYTES > size)
 
 
-def masked_crc(data: bytes) -> int:
+def compute_masked_crc(data: bytes) -> int:
     """Return the masked CRC-32C of a few bytes, bit by bit."""
     crc = 0xFFFFFFFF
     for byte in data:

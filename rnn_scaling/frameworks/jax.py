@@ -56,7 +56,7 @@ def build(task: Task, rank: int) -> Callable[[], float]:
     num_words = np.array(task.loss_items, np.float64)
     divisor = num_words.sum() if task.exchanges else num_words[0]
     sharded = jax.shard_map(
-        _tower_update(task, float(divisor)),
+        _make_tower_update(task, float(divisor)),
         mesh=mesh,
         in_specs=(spec, spec, PartitionSpec(TOWERS), PartitionSpec()),
         out_specs=(spec, spec, PartitionSpec(TOWERS)),
@@ -103,7 +103,7 @@ def _place_variables(
     return weights, slots
 
 
-def _tower_update(task: Task, divisor: float) -> Callable[..., Any]:
+def _make_tower_update(task: Task, divisor: float) -> Callable[..., Any]:
     """Return the update of one tower.
 
     Args:
@@ -112,7 +112,7 @@ def _tower_update(task: Task, divisor: float) -> Callable[..., Any]:
     Returns:
       (weights, slots, batch, rate) -> next weights, next slots and loss.
     """
-    loss_sum = _tower_loss(task)
+    loss_sum = _make_tower_loss(task)
 
     def update(weights: Any, slots: Any, batch: Any, rate: jax.Array) -> Any:
         """Update one shard. Sharded arrays have a first axis of length 1."""
@@ -180,12 +180,14 @@ def _stack_batches(task: Task, mesh: Any) -> dict[str, jax.Array]:
     return stacked
 
 
-def _tower_loss(task: Task) -> Callable[[Weights, Mapping[str, jax.Array]], jax.Array]:
+def _make_tower_loss(
+    task: Task,
+) -> Callable[[Weights, Mapping[str, jax.Array]], jax.Array]:
     """Return (weights, batch) -> sum of -log p(label) over a tower's target words."""
     config = task.config
     dtype = jnp.dtype(task.dtype)
     run_layers = with_cudnn if task.uses_gpus else with_scans
-    encoder, decoder = _cell_names(config)
+    encoder, decoder = _list_cell_names(config)
     units = config["num_units"]
     forget_bias = np.zeros(4 * units, np.float32)
     forget_bias[2 * units : 3 * units] = config["forget_bias"]
@@ -223,7 +225,9 @@ def _tower_loss(task: Task) -> Callable[[Weights, Mapping[str, jax.Array]], jax.
     return loss_sum
 
 
-def _cell_names(config: Mapping[str, Any]) -> tuple[list[list[str]], list[list[str]]]:
+def _list_cell_names(
+    config: Mapping[str, Any],
+) -> tuple[list[list[str]], list[list[str]]]:
     """Return the names of the cells of encoder and decoder, per layer and direction."""
     directions = ["forward"]
     if config["direction"] == "bi":

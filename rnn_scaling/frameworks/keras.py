@@ -143,9 +143,9 @@ class _Fit:
                 self.mean_loss = mean_loss
                 answers.put(loss)
 
-        model = _network(keras, task)
+        model = _build_network(keras, task)
         model.compile(
-            _optimizer(keras, task),
+            _build_optimizer(keras, task),
             keras.losses.SparseCategoricalCrossentropy(from_logits=True),
         )
         # Keras' layers read [B, T].
@@ -236,7 +236,7 @@ _SET_UP: dict[str, Callable[[Task], list[Scope]]] = {
 }
 
 
-def _optimizer(keras: Any, task: Task) -> Any:
+def _build_optimizer(keras: Any, task: Task) -> Any:
     """Return Keras' optimizer; this suite's optimizers have the same formulas."""
     if task.optimizer == "adam":
         return keras.optimizers.Adam(
@@ -249,7 +249,7 @@ def _optimizer(keras: Any, task: Task) -> Any:
     return keras.optimizers.SGD(task.learning_rate, momentum=momentum)
 
 
-def _network(keras: Any, task: Task) -> Any:
+def _build_network(keras: Any, task: Task) -> Any:
     """Return the task's network: source [B, S], target_input [B, T] -> logits [B, T, V]."""
     config = task.config
     weights = task.weights

@@ -268,7 +268,7 @@ class _TrainerRun:
             flops_per_item=task.flops_per_item,
             num_warmup_batches=task.config["num_warmup_batches"],
             progress=bool(task.config["progress"]),
-            num_steps=_num_steps(task),
+            num_steps=_count_steps(task),
             config=task.config,
             started=task.started,
         )
@@ -315,7 +315,7 @@ class _TrainerRun:
         step = self._framework.build(task, self._rank)
         items = sum(task.items[tower] for tower in self._towers)
         recorder.start()
-        for number in range(_num_steps(task)):
+        for number in range(_count_steps(task)):
             loss = step()
             recorder.step(items, loss)
             if number == 0:
@@ -363,7 +363,7 @@ class _TrainerRun:
         os._exit(entry.EXIT_FAILED)
 
 
-def _num_steps(task: Task) -> int:
+def _count_steps(task: Task) -> int:
     """Return the number of steps, warm-up included."""
     return int(task.config["num_warmup_batches"] + task.config["num_batches"])
 

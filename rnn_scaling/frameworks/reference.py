@@ -60,7 +60,7 @@ def build_task(
     engine: Engine, config: RunConfig, resolved: Mapping[str, Any], started: float
 ) -> Task:
     """Return the task of a run; its reference is trained on the engine's devices."""
-    reference = _reference_config(config)
+    reference = _make_reference_config(config)
     workload = workloads.load(config.model.model).build(
         reference.model, engine.device_type
     )
@@ -73,7 +73,7 @@ def build_task(
     cores = resolved["cpu_affinity"]
     return Task(
         config=config.flat(),
-        weights=benchmark.initial_weights(config, workload),
+        weights=benchmark.make_initial_weights(config, workload),
         batches=batches,
         items=tuple(int(number) for number in results[0].items),
         loss_items=tuple(int(number) for number in results[0].loss_items),
@@ -84,8 +84,8 @@ def build_task(
         flops_per_item=workloads.flops_per_item(config.flat(), feed.max_lengths),
         parameters=_count_parameters(config, workload),
         result_file=config.output.result_file,
-        threads=_num_threads(config.devices, len(cores)),
-        cores=_cores_by_device(config.devices, cores),
+        threads=_choose_num_threads(config.devices, len(cores)),
+        cores=_list_cores_by_device(config.devices, cores),
         resolved=_resolve(config, resolved),
         started=started,
     )
@@ -112,14 +112,14 @@ def _count_parameters(config: RunConfig, workload: Any) -> dict[str, int]:
     }
 
 
-def _num_threads(devices: DeviceOptions, num_cores: int) -> int:
+def _choose_num_threads(devices: DeviceOptions, num_cores: int) -> int:
     """Return the threads of each device; GPUs divide the cores of the process."""
     if devices.device == "cpu":
         return devices.cpu_cores_per_device
     return max(1, num_cores // devices.num_devices)
 
 
-def _cores_by_device(
+def _list_cores_by_device(
     devices: DeviceOptions, cores: Sequence[int]
 ) -> tuple[tuple[int, ...], ...]:
     """Return the cores of each CPU device; empty for GPUs."""
@@ -177,7 +177,7 @@ def _train_reference(
         learning_rate /= 4
 
 
-def _reference_config(config: RunConfig) -> RunConfig:
+def _make_reference_config(config: RunConfig) -> RunConfig:
     """Return the options of this suite's run: float32 and plain SGD."""
     return dataclasses.replace(
         config,

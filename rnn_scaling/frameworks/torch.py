@@ -53,8 +53,8 @@ class Seq2Seq(torch.nn.Module):
             torch.tensor(weights["tgt_embedding"]), freeze=False
         )
         self.projection = torch.nn.Parameter(torch.tensor(weights["projection"]))
-        self.encoder = _lstm(weights, "encoder/", forget_bias)
-        self.decoder = _lstm(weights, "decoder/", forget_bias)
+        self.encoder = _build_lstm(weights, "encoder/", forget_bias)
+        self.decoder = _build_lstm(weights, "decoder/", forget_bias)
 
     def forward(
         self,
@@ -83,7 +83,7 @@ class Seq2Seq(torch.nn.Module):
             return layers(inputs, state)
 
 
-def _lstm(
+def _build_lstm(
     weights: Mapping[str, np.ndarray], prefix: str, forget_bias: float
 ) -> torch.nn.LSTM:
     """Return the layers of the cells with this prefix.

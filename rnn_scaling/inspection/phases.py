@@ -124,7 +124,7 @@ def _sweep_step(step: TracedStep, num_towers: int) -> _Sweep:
             )
         start = max(kernel.start_ns, step.start_ns)
         end = min(kernel.end_ns, step.end_ns)
-        activity = _kernel_activity(kernel)
+        activity = _describe_kernel_activity(kernel)
         if start < end and activity is not None:
             spans[activity].append((start, end))
             edges += (start, end)
@@ -135,7 +135,7 @@ def _sweep_step(step: TracedStep, num_towers: int) -> _Sweep:
     return _assign_parts(points, active, num_towers)
 
 
-def _kernel_activity(kernel: KernelEvent) -> tuple[int | None, str] | None:
+def _describe_kernel_activity(kernel: KernelEvent) -> tuple[int | None, str] | None:
     """Return the (tower, phase) for which a kernel works.
 
     Returns:

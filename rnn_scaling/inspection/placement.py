@@ -38,7 +38,7 @@ def list_variables(
     nodes: Mapping[str, Node],
 ) -> list[dict[str, Any]]:
     """Return one entry per variable as JSON; docs/record.md has the fields."""
-    updates = _updates_by_handle(graph, nodes)
+    updates = _group_updates_by_handle(graph, nodes)
     entries = []
     for state in states:
         device = state.variable.device
@@ -189,11 +189,11 @@ def _describe_gradient(gradient: tf.Tensor | tf.IndexedSlices) -> dict[str, Any]
     if isinstance(gradient, tf.IndexedSlices):
         kind = "rows"
         tensors = [gradient.values, gradient.indices]
-    sizes = [_static_bytes(tensor.shape, tensor.dtype) for tensor in tensors]
+    sizes = [_find_static_bytes(tensor.shape, tensor.dtype) for tensor in tensors]
     return {"kind": kind, "device": tensors[0].device, "bytes": _sum_or_none(sizes)}
 
 
-def _updates_by_handle(
+def _group_updates_by_handle(
     graph: tf.Graph, nodes: Mapping[str, Node]
 ) -> dict[int, dict[str, Any]]:
     """Return the operators that change each variable, by the id of its handle.
@@ -266,17 +266,17 @@ def _measure_send(send: Any, graph: tf.Graph, sources: tf.Graph) -> int | None:
     index = int(port or 0)
     imported = sources.get_operation_by_name(f"partition/{name}").outputs[index]
     if imported.op.type.endswith(_FUSED_BIAS_GRADIENT) and index == 1:
-        return _static_bytes(imported.op.outputs[0].shape[-1:], dtype)
+        return _find_static_bytes(imported.op.outputs[0].shape[-1:], dtype)
     # A shape that was set by hand is better than an inferred one, but the traced graph
     # lacks operators that TensorFlow added.
     candidates = [imported]
     with contextlib.suppress(KeyError, IndexError):
         candidates.insert(0, graph.get_operation_by_name(name).outputs[index])
     for tensor in candidates:
-        size = _static_bytes(tensor.shape, dtype)
+        size = _find_static_bytes(tensor.shape, dtype)
         if tensor.dtype == dtype and size is not None:
             return size
-    return _static_bytes(_find_loop_input(imported).shape, dtype)
+    return _find_static_bytes(_find_loop_input(imported).shape, dtype)
 
 
 def _find_loop_input(tensor: tf.Tensor) -> tf.Tensor:
@@ -291,5 +291,5 @@ def _find_loop_input(tensor: tf.Tensor) -> tf.Tensor:
     return tensor
 
 
-def _static_bytes(shape: tf.TensorShape, dtype: tf.DType) -> int | None:
+def _find_static_bytes(shape: tf.TensorShape, dtype: tf.DType) -> int | None:
     return shape.num_elements() * dtype.size if shape.is_fully_defined() else None

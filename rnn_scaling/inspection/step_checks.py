@@ -132,7 +132,7 @@ def _compare_with_profiler(
     clock_step_s: list[float], traced_steps: Sequence[TracedStep]
 ) -> Check:
     """Compare the seconds of each step with its span in the profiler's trace."""
-    span_s = _spans_s(traced_steps)
+    span_s = _read_spans_s(traced_steps)
     holds = all(
         abs(span - seconds) <= _SLACK_S + _CLOCK_TOLERANCE * span
         for span, seconds in zip(span_s, clock_step_s)
@@ -146,13 +146,13 @@ def _compare_with_profiler(
 
 def _check_last_kernel(traced_steps: Sequence[TracedStep], engine: Engine) -> Check:
     """Check that the clock is read after the last kernel; else it misses work."""
-    latest_s = max(_seconds_after_step(traced_step) for traced_step in traced_steps)
+    latest_s = max(_measure_after_step(traced_step) for traced_step in traced_steps)
     holds = latest_s <= _SLACK_S
-    busy_s = [_busy_s(traced_step) for traced_step in traced_steps]
+    busy_s = [_sum_busy_s(traced_step) for traced_step in traced_steps]
     kind = "GPUs' kernels" if engine.device_type == "GPU" else "kernels"
     text = (
         f"{kind} take {_format_ms(busy_s)} of a step of "
-        f"{_format_ms(_spans_s(traced_steps))}; the last one ends "
+        f"{_format_ms(_read_spans_s(traced_steps))}; the last one ends "
         f"{_format_ms([max(0.0, -latest_s)])} before the clock was read"
     )
     if not holds:
@@ -188,12 +188,12 @@ def _time_steps(step: TrainStep) -> _StepTimes:
     )
 
 
-def _spans_s(traced_steps: Sequence[TracedStep]) -> list[float]:
+def _read_spans_s(traced_steps: Sequence[TracedStep]) -> list[float]:
     """Return the seconds of each step by the profiler's clock."""
     return [(step.end_ns - step.start_ns) / 1e9 for step in traced_steps]
 
 
-def _seconds_after_step(step: TracedStep) -> float:
+def _measure_after_step(step: TracedStep) -> float:
     """Return how long the last kernel of a step runs after the step's end.
 
     Negative if the kernel ends first.
@@ -202,7 +202,7 @@ def _seconds_after_step(step: TracedStep) -> float:
     return (last_ns - step.end_ns) / 1e9
 
 
-def _busy_s(step: TracedStep) -> float:
+def _sum_busy_s(step: TracedStep) -> float:
     """Return the seconds in which any device ran a kernel.
 
     Kernels are in order of their starts.

@@ -24,7 +24,7 @@ from rnn_scaling.analysis.significance import (
 )
 from rnn_scaling.analysis.statements import Statement, interval_values, state
 from rnn_scaling.config import registry, scale
-from rnn_scaling.config.naming import network_family, program_key
+from rnn_scaling.config.naming import find_network_family, make_program_key
 from rnn_scaling.config.spelling import make_sweep_command
 from rnn_scaling.reports import certificates, headline, training_differences
 from rnn_scaling.reports import series_statements as one_series
@@ -220,7 +220,11 @@ def _model_statements(
             work = row.metric(WORK_PER_EXCHANGE)
             count = row.num_devices
             if work and row.efficiency_percent and count > 1:
-                model = (work, row.efficiency_percent, network_family(member.model))
+                model = (
+                    work,
+                    row.efficiency_percent,
+                    find_network_family(member.model),
+                )
                 compared.setdefault(count, []).append(model)
     # The number of devices that most models have.
     count = max(compared, key=lambda count: (len(compared[count]), count), default=0)
@@ -340,7 +344,7 @@ def _select_sound(
 def _fastest_on_one_device(series: Sequence[SeriesSummary]) -> list[Statement]:
     """Return which program is fastest on one device; [] of a single program."""
     measured_series = [member for member in series if member.row_on(1)]
-    programs = {program_key(member.rows[0].options) for member in measured_series}
+    programs = {make_program_key(member.rows[0].options) for member in measured_series}
     return state_fastest(measured_series, 1) if len(programs) > 1 else []
 
 

@@ -16,7 +16,7 @@ from rnn_scaling.analysis.rows import Row, max_slowing_beyond
 from rnn_scaling.analysis.significance import MAX_REPEATS
 from rnn_scaling.analysis.statements import Statement, interval_values, state
 from rnn_scaling.config import registry
-from rnn_scaling.config.naming import NAMED, program_key
+from rnn_scaling.config.naming import NAMED, make_program_key
 from rnn_scaling.config.spelling import spell
 from rnn_scaling.reports.fastest_series import (
     devices_text,
@@ -68,7 +68,7 @@ def make_statements(series: Sequence[SeriesSummary]) -> list[Statement]:
       a run lost workers. Without the speedup or the effects if a rate is not known well
       enough.
     """
-    programs = {program_key(member.rows[0].options) for member in series}
+    programs = {make_program_key(member.rows[0].options) for member in series}
     if len(programs) > 1 or len(series) < 2:
         return []
     common_counts = set.intersection(*map(measured_counts, series)) - {1}

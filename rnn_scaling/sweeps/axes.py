@@ -86,7 +86,7 @@ def _find_fault(name: str, text: str) -> str:
     if name not in configs.OPTIONS:
         return ""
     try:
-        rule = broken_rule(name, parse_value(name, text))
+        rule = find_broken_rule(name, parse_value(name, text))
         if not rule:
             return ""
         fault = f"{text} must be {rule}"
@@ -105,7 +105,7 @@ def parse_value(name: str, text: str) -> Any:
     return flags.parse([f"--{name}={text}"], {name: configs.OPTIONS[name]})[name]
 
 
-def broken_rule(name: str, value: Any) -> str:
+def find_broken_rule(name: str, value: Any) -> str:
     """Return the rule of this suite's option that a value breaks, or an empty text.
 
     Args:

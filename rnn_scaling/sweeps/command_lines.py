@@ -85,14 +85,14 @@ def make_suite_command(
     if tuple(trainer) == TRAINER:
         program = f"{entry.program()} train"
         if config.num_processes > 1 and not launch:
-            program = f"{entry.program()} {_local_cluster_words(config)} --"
+            program = f"{entry.program()} {_make_local_cluster_words(config)} --"
     typed = f"{program} {shlex.join(flags)}"
     if launcher:
         typed = f"{shlex.join(launcher)} {typed}"
     return CommandLine([*launcher, *trainer, *flags], typed=typed)
 
 
-def _local_cluster_words(config: RunConfig) -> str:
+def _make_local_cluster_words(config: RunConfig) -> str:
     """Return the command that starts all ranks of a run here, up to "--"."""
     words = f"{LOCAL_CLUSTER} --workers={config.cluster.num_workers}"
     if config.mode.has_servers:

@@ -79,7 +79,9 @@ class Estimator:
         """Learn that a run with these options took some seconds."""
         self._seconds.setdefault(options, []).append(seconds)
         for key in (_count_towers(dict(options)), None):
-            self._ratios.setdefault(key, []).append(seconds / self._rough_s(options))
+            self._ratios.setdefault(key, []).append(
+                seconds / self._estimate_roughly_s(options)
+            )
 
     def seconds(self, options: Identity) -> float:
         """Return the seconds that a run will take; NaN if unknown."""
@@ -92,9 +94,9 @@ class Estimator:
         ratios = self._ratios.get(_count_towers(dict(options))) or self._ratios.get(
             None
         )
-        return self._rough_s(options) * statistics.fmean(ratios or [1.0])
+        return self._estimate_roughly_s(options) * statistics.fmean(ratios or [1.0])
 
-    def _rough_s(self, options: Identity) -> float:
+    def _estimate_roughly_s(self, options: Identity) -> float:
         return self._rough(dict(options)) if self._rough else 1.0
 
     def total_s(self, options: Sequence[Identity]) -> float:

@@ -177,7 +177,7 @@ class ModeSearch:
         rates_by_title = {}
         disturbed_titles = []
         for run in self.runs:
-            counted_records = self._undisturbed_records(run, records)
+            counted_records = self._select_undisturbed_records(run, records)
             if counted_records:
                 rates_by_title[self.title(run)] = run_rates(counted_records)
             if any(map(disturbance.is_disturbed, counted_records)):
@@ -200,8 +200,8 @@ class ModeSearch:
         num_disturbed = 0
         all_counted = []
         for run in self.runs:
-            good_records = self._good_records(run, records)
-            counted_records = self._undisturbed_records(run, records)
+            good_records = self._select_good_records(run, records)
+            counted_records = self._select_undisturbed_records(run, records)
             num_disturbed += len(good_records) - len(counted_records)
             all_counted.append(counted_records)
             if run.name not in records:
@@ -224,7 +224,7 @@ class ModeSearch:
             command = make_suite_command(best.config, words, launch=launch).text
         alternatives = []
         for title, standing in standings.items():
-            alternatives.append(_standing_data(title, standing))
+            alternatives.append(_encode_standing(title, standing))
         rate_title = f"{unit.capitalize()}/s"
         decimals = {"Mode": 0, "Runs": 0, rate_title: 0, "% of best": 1, "Verdict": 0}
         data = {
@@ -240,7 +240,7 @@ class ModeSearch:
             statements=statements,
             command=command,
             columns=decimals,
-            rows=_table_rows(standings),
+            rows=_make_table_rows(standings),
             data=data,
         )
 
@@ -260,20 +260,22 @@ class ModeSearch:
         missing = []
         for run in runs:
             repeated = dataclasses.replace(run, repeat=number)
-            has_rate = number == 1 or self._undisturbed_records(run, records)
+            has_rate = number == 1 or self._select_undisturbed_records(run, records)
             if has_rate and repeated.label not in records:
                 missing.append(repeated)
         return missing
 
-    def _undisturbed_records(self, run: Run, records: Records) -> list[RunRecord]:
+    def _select_undisturbed_records(
+        self, run: Run, records: Records
+    ) -> list[RunRecord]:
         """Return the candidate's good runs without a disturbance.
 
         If too few of them were quiet, all count.
         """
-        good_records = self._good_records(run, records)
+        good_records = self._select_good_records(run, records)
         return list(disturbance.select_quiet(good_records, disturbance.is_disturbed))
 
-    def _good_records(self, run: Run, records: Records) -> list[RunRecord]:
+    def _select_good_records(self, run: Run, records: Records) -> list[RunRecord]:
         good_records = []
         for repeated in repeat_runs([run], MAX_ROUNDS):
             record = records.get(repeated.label)
@@ -282,7 +284,7 @@ class ModeSearch:
         return good_records
 
 
-def _table_rows(standings: Mapping[str, Standing]) -> list[list[Any]]:
+def _make_table_rows(standings: Mapping[str, Standing]) -> list[list[Any]]:
     """Return the rows of the advice's table, the fastest candidate first."""
     fastest_first = sorted(
         standings.items(), key=lambda item: item[1].rate.value, reverse=True
@@ -373,15 +375,15 @@ def _tie_statement(
     return Statement(kind, values={"names": titles, "within": largest})
 
 
-def _standing_data(title: str, standing: Standing) -> dict[str, Any]:
+def _encode_standing(title: str, standing: Standing) -> dict[str, Any]:
     return {
         "name": title,
         "runs": standing.rate.run_counts[0],
-        "rate": _interval_data(standing.rate),
-        "of_reference": _interval_data(standing.ratio),
+        "rate": _encode_interval(standing.rate),
+        "of_reference": _encode_interval(standing.ratio),
         "verdict": standing.verdict,
     }
 
 
-def _interval_data(interval: Interval) -> dict[str, float | None]:
+def _encode_interval(interval: Interval) -> dict[str, float | None]:
     return {"value": interval.value, "low": interval.low, "high": interval.high}

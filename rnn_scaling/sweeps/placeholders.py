@@ -41,7 +41,7 @@ def fill_words(text: str, values: Mapping[str, str]) -> list[str]:
     return words
 
 
-def program_name(text: str) -> str:
+def name_program(text: str) -> str:
     """Return the name of a command: its script or module, or else its program."""
     words = split_words(text)
     for word in words:

@@ -130,7 +130,7 @@ def plan(
     """
     user_flags = lists.keys()
     assumed = {name: [value] for name, value in configs.implied_options(lists).items()}
-    lists = {**_default_values(lists, num_gpus, num_cores), **assumed, **lists}
+    lists = {**_list_default_values(lists, num_gpus, num_cores), **assumed, **lists}
     # Derived only from the lists, because a sweep resumes by the names of its files;
     # reports use the resolved options.
     varied_options = []
@@ -261,7 +261,7 @@ def list_device_counts(num_devices: int) -> list[int]:
     return [*counts, num_devices]
 
 
-def _default_values(
+def _list_default_values(
     lists: Mapping[str, Sequence[Any]], num_gpus: int, num_cores: int
 ) -> dict[str, Sequence[Any]]:
     """Return the values of the flags that a sweep varies by default."""
@@ -273,7 +273,7 @@ def _default_values(
     if has_workers:
         num_devices = 1
     defaults: dict[str, Sequence[Any]] = {
-        "encoder_type": _swept_encoders(lists),
+        "encoder_type": _list_swept_encoders(lists),
         "variable_update": registry.swept_modes(has_workers),
         "num_devices": list_device_counts(num_devices),
         "preset": [choose_default_preset(lists, num_gpus)],
@@ -297,7 +297,7 @@ def choose_default_preset(lists: Mapping[str, Sequence[Any]], num_gpus: int) -> 
     return presets.choose_sweep_preset(_is_on_gpus(lists, num_gpus))
 
 
-def _swept_encoders(lists: Mapping[str, Sequence[Any]]) -> list[str]:
+def _list_swept_encoders(lists: Mapping[str, Sequence[Any]]) -> list[str]:
     """Return the default encoder implementations of all cells of a sweep."""
     unit_types = lists.get("unit_type", [configs.OPTIONS["unit_type"].default])
     names: set[str] = set()

@@ -23,8 +23,8 @@ from rnn_scaling.sweeps import placeholders
 from rnn_scaling.sweeps.axes import (
     AXIS,
     DEVICE_OPTIONS,
-    broken_rule,
     check_values,
+    find_broken_rule,
     parse_value,
 )
 from rnn_scaling.sweeps.estimate import Identity
@@ -171,7 +171,7 @@ def _check_lists(axes: Collection[str], lists: Lists) -> Iterator[str]:
     """Yield the mistakes in the values of this suite's options."""
     for name, values in lists.items():
         for value in values:
-            if rule := broken_rule(name, value):
+            if rule := find_broken_rule(name, value):
                 yield f"{spell(name, value)} must be {rule}"
         if name in axes:
             yield f"--{name} and {AXIS}{name} name the same option; give one of them"
@@ -239,7 +239,7 @@ def _make_run(
     for name, value in values.items():
         texts[name] = str(value).lower() if isinstance(value, bool) else str(value)
 
-    program = options.trainer_name or placeholders.program_name(options.trainer)
+    program = options.trainer_name or placeholders.name_program(options.trainer)
     config: dict[str, Any] = {TRAINER: program}
     for name, value in values.items():
         config[name] = parse_value(name, value) if name in axes else value

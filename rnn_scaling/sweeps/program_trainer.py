@@ -159,7 +159,7 @@ class ProgramTrainer(Trainer[ProgramRun]):
             command.cores or available_cores(), load.sample_with_descendants
         )
         watch = self._importing.watch(run.terms)
-        with open_new(_log_path(result_file)) as log:
+        with open_new(_make_log_path(result_file)) as log:
             writer = _LogWriter(log, output)
 
             def read_line(line: str | None) -> None:
@@ -231,7 +231,7 @@ class ProgramTrainer(Trainer[ProgramRun]):
         """Return the program's record with the sweep's options, or one from its log."""
         if run.num_copies:
             return self._judge_copies(run, result_file, outcome)
-        log = _log_path(result_file)
+        log = _make_log_path(result_file)
         if folder.is_result(written):
             return self._complete(run, written, outcome, log.name)
         is_interrupted = written is not None and written.status == "interrupted"
@@ -408,7 +408,7 @@ class ProgramTrainer(Trainer[ProgramRun]):
         return _make_failed_record(run, "NoRecord", _name_log(run, message))
 
 
-def _log_path(result_file: Path) -> Path:
+def _make_log_path(result_file: Path) -> Path:
     return result_file.with_name(f"{result_file.stem}.log.txt")
 
 

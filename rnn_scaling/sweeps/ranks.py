@@ -165,7 +165,7 @@ def make_rank_tasks(
         task = Task(
             command.words,
             {**command.variables, **token},
-            prefix=_line_prefix(name) if rank else "",
+            prefix=_make_line_prefix(name) if rank else "",
             # A coordinator continues if a worker dies; in all other modes the run ends.
             may_fail=config.mode.has_coordinator and name.startswith("worker"),
             has_streams=has_streams and rank == 0,
@@ -174,7 +174,7 @@ def make_rank_tasks(
     return tasks
 
 
-def _line_prefix(name: str) -> str:
+def _make_line_prefix(name: str) -> str:
     return f"[{name}] "
 
 
@@ -234,7 +234,7 @@ def _find_lost_rank(outcome: ProcessOutcome, config: RunConfig) -> str:
 
 def _rank_lines(outcome: ProcessOutcome, config: RunConfig) -> list[str]:
     """Return the lines that the failed rank printed."""
-    prefix = _line_prefix(list_rank_names(config)[outcome.task])
+    prefix = _make_line_prefix(list_rank_names(config)[outcome.task])
     lines = [line for line in outcome.lines if line.startswith(prefix)]
     return [line.removeprefix(prefix) for line in lines]
 

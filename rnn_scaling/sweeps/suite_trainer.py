@@ -52,8 +52,8 @@ class SuiteTrainer(Trainer[Run]):
     ) -> ProcessOutcome:
         """Run the trainer's ranks; start the next run early if possible."""
         is_progress = failure.PROGRESS.match if limit.is_rough else None
-        words = self._early_command(run, result_file)
-        next_words = self._early_command(*following) if following else None
+        words = self._make_early_command(run, result_file)
+        next_words = self._make_early_command(*following) if following else None
         present = self._next_process
         self._next_process = None
         if present is None and words and next_words:
@@ -78,7 +78,7 @@ class SuiteTrainer(Trainer[Run]):
 
         return process.run_together([present.child], limit.seconds, watch, is_progress)
 
-    def _early_command(self, run: Run, result_file: Path) -> list[str] | None:
+    def _make_early_command(self, run: Run, result_file: Path) -> list[str] | None:
         """Return the command of a run whose process can start early, or None."""
         if not self._starter.can_start_early(run.config):
             return None

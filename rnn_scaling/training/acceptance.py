@@ -49,7 +49,7 @@ def require_finite(name: str, value: Any, *, is_positive: bool = False) -> Any:
     Raises:
       ValueError: If `value` is not such a number.
     """
-    number = to_python(value)
+    number = convert_to_python(value)
     is_number = type(number) in (int, float) and abs(number) <= LARGEST
     if not is_number or (is_positive and number <= 0):
         rule = "a finite number above 0" if is_positive else "a finite number"
@@ -63,7 +63,7 @@ def require_whole(name: str, value: Any, *, minimum: int) -> int:
     Raises:
       ValueError: If `value` is not a whole number of at least `minimum`.
     """
-    number = to_python(value)
+    number = convert_to_python(value)
     if type(number) is not int or not minimum <= number <= LARGEST:
         raise ValueError(
             f"{name}={_spell(value)} must be a whole number of at least {minimum}"
@@ -207,7 +207,7 @@ def format_one_line(error: BaseException) -> str:
     return entry.make_plain(str(error)[:500]) or type(error).__name__
 
 
-def to_python(value: Any) -> Any:
+def convert_to_python(value: Any) -> Any:
     """Return a framework's number as a Python number, and anything else unchanged."""
     is_python = type(value) in (str, int, float, bool)
     is_array = bool(getattr(value, "ndim", None))

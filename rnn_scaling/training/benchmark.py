@@ -245,13 +245,13 @@ def _describe_choices(config: RunConfig, workload: Workload) -> dict[str, Any]:
         operator_set = operators.name_for(model.compute_dtype)
     rate = learning_rate.from_config(config).last if model.trains else None
     return {
-        **_kernel_names(config, workload),
+        **_name_kernels(config, workload),
         "operators": operator_set,
         "learning_rate": rate,
     }
 
 
-def _kernel_names(config: RunConfig, workload: Workload) -> dict[str, str]:
+def _name_kernels(config: RunConfig, workload: Workload) -> dict[str, str]:
     """Return the kernels that run.
 
     If the run does not train, the names lose the kernel of the gradients, which follows
@@ -287,7 +287,9 @@ def _count_parameters(
     }
 
 
-def initial_weights(config: RunConfig, workload: Workload) -> dict[str, np.ndarray]:
+def make_initial_weights(
+    config: RunConfig, workload: Workload
+) -> dict[str, np.ndarray]:
     """Return the float32 values of all trained variables before the first step."""
     return make_first_values(workload.variables, config.training.seed)
 
@@ -304,7 +306,7 @@ def build_update(
       weights: A checkpoint with the values of the variables, or None to draw them.
     """
     training = config.training
-    values = initial_weights(config, workload)
+    values = make_initial_weights(config, workload)
     if weights:
         values = read_trained_values(weights, workload.variables)
     rate = learning_rate.from_config(config)

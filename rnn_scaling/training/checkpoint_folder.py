@@ -94,12 +94,12 @@ class Checkpoint:
     resumed: Sequence[Resumption]  # earlier resumptions of the run
 
 
-def checkpoint_path(directory: str, batches: int) -> Path:
+def make_checkpoint_path(directory: str, batches: int) -> Path:
     """Return the folder of the checkpoint after a number of batches."""
     return Path(directory) / f"batch_{batches:08d}"
 
 
-def variables_path(folder: Path, rank: int) -> str:
+def make_variables_path(folder: Path, rank: int) -> str:
     """Return the prefix of the paths of TensorFlow's files of a rank."""
     return str(folder / (f"variables_{rank}" if rank else "variables"))
 
@@ -207,7 +207,7 @@ def find_trained(directory: str, config: RunConfig) -> Path:
         name: value for name, value in saved_run.config.items() if name in network
     }
     _check_options(directory, _count_batches(folder), options, network)
-    vocabularies = _vocabulary_checksums(config)
+    vocabularies = _hash_vocabularies(config)
     for name in sorted({*saved_run.vocabularies} & {*vocabularies}):
         if saved_run.vocabularies[name] != vocabularies[name]:
             raise CheckpointError(
@@ -347,7 +347,7 @@ def publish(
         "schema": _SCHEMA,
         "config": config.flat(),
         "data": {path: read_stamp(path) for path in files},
-        "vocabularies": _vocabulary_checksums(config),
+        "vocabularies": _hash_vocabularies(config),
         "files": {path.name: path.stat().st_size for path in folder.iterdir()},
         "ranks": ranks,
     }
@@ -377,7 +377,7 @@ def _count_batches(folder: Path) -> int:
     return int(folder.name.removeprefix("batch_"))
 
 
-def _vocabulary_checksums(config: RunConfig) -> dict[str, int]:
+def _hash_vocabularies(config: RunConfig) -> dict[str, int]:
     """Return the CRC-32 of each readable vocabulary file by option."""
     checksums = {}
     for name in ("src_vocab_file", "tgt_vocab_file"):

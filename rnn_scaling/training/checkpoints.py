@@ -110,7 +110,9 @@ def read_trained_values(
     # The first row of each part, and its values.
     parts: dict[str, dict[int, np.ndarray]] = {}
     try:
-        reader = tf.train.load_checkpoint(checkpoint_folder.variables_path(folder, 0))
+        reader = tf.train.load_checkpoint(
+            checkpoint_folder.make_variables_path(folder, 0)
+        )
         for key in reader.get_variable_to_shape_map():
             path = key.partition("/.ATTRIBUTES")[0].replace(".S", "/")
             match = _VALUE_KEY.fullmatch(path)
@@ -213,7 +215,7 @@ class Saver(Observer):
         Returns:
           At rank 0, why it could not be written; empty if it was, and at other ranks.
         """
-        folder = checkpoint_folder.checkpoint_path(self._directory, num_batches)
+        folder = checkpoint_folder.make_checkpoint_path(self._directory, num_batches)
         problem = _try_to_write(_write_variables, step, folder, self._cluster.rank)
         resumed = [encode(resumption) for resumption in self._state.resumed]
         ranks = self._cluster.gather(
@@ -270,7 +272,7 @@ class Saver(Observer):
         for _ in range(checkpoint.batches - state.first_step):
             step()
         try:
-            path = checkpoint_folder.variables_path(
+            path = checkpoint_folder.make_variables_path(
                 checkpoint.folder, self._cluster.rank
             )
             status = tf.train.Checkpoint(variables=find_variables(step)).read(path)
@@ -297,5 +299,5 @@ def _write_variables(step: TrainStep, folder: Path, rank: int) -> None:
     """Write the variables of this rank; the checkpoint is complete after `publish`."""
     folder.mkdir(parents=True, exist_ok=True)
     tf.train.Checkpoint(variables=find_variables(step)).write(
-        checkpoint_folder.variables_path(folder, rank)
+        checkpoint_folder.make_variables_path(folder, rank)
     )

@@ -311,8 +311,8 @@ class Cluster(RunMembers):
         self._config = config
         hello = Hello(
             self.role,
-            _compared_options(config),
-            _compared_versions(),
+            _select_compared_options(config),
+            _read_compared_versions(),
             launch.find_engine_address(),
         )
         # If a worker dies, the coordinator gives its steps to other workers.
@@ -452,7 +452,7 @@ def join_run(launch: Launch | None, config: RunConfig) -> RunMembers:
     return Cluster(launch, config)
 
 
-def shared_cores_warning(workers: Workers) -> str:
+def warn_about_shared_cores(workers: Workers) -> str:
     """Return a warning if processes on one machine share a core, or an empty text."""
     for (host, core), ranks in group_ranks_by_core(workers).items():
         if len(ranks) > 1:
@@ -464,7 +464,7 @@ def shared_cores_warning(workers: Workers) -> str:
     return ""
 
 
-def _compared_options(config: RunConfig) -> dict[str, Any]:
+def _select_compared_options(config: RunConfig) -> dict[str, Any]:
     """Return the options that must be equal at all ranks."""
     return {
         name: value
@@ -474,7 +474,7 @@ def _compared_options(config: RunConfig) -> dict[str, Any]:
     }
 
 
-def _compared_versions() -> dict[str, str]:
+def _read_compared_versions() -> dict[str, str]:
     """Return the versions that must be equal at all ranks."""
     packages = {
         name: version

@@ -120,7 +120,7 @@ class Half(Compression):
         if not self._scales:
             # Collective operators do not gather bfloat16.
             return tf.bitcast(tf.cast(rows, self._dtype), tf.float16)
-        scales = self._make_scale(_largest_finite(rows, axis=1))
+        scales = self._make_scale(_find_largest_finite(rows, axis=1))
         scaled_rows = tf.cast(rows * scales[:, None], tf.float16)
         return tf.concat([scaled_rows, tf.bitcast(scales, tf.float16)], 1)
 
@@ -163,7 +163,7 @@ class Half(Compression):
         """
         largest = map_devices(
             self._devices,
-            lambda grads: tf.stack(list(map(_largest_finite, grads))),
+            lambda grads: tf.stack(list(map(_find_largest_finite, grads))),
             dense,
         )
         if self._group is not None:
@@ -284,6 +284,6 @@ def _pack(gradient: tf.Tensor, lost: tf.Variable) -> tf.Tensor:
     return packed
 
 
-def _largest_finite(values: tf.Tensor, axis: int | None = None) -> tf.Tensor:
+def _find_largest_finite(values: tf.Tensor, axis: int | None = None) -> tf.Tensor:
     """Return the largest finite absolute value; 0 if no value is finite."""
     return tf.reduce_max(tf.where(tf.math.is_finite(values), tf.abs(values), 0.0), axis)

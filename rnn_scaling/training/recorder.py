@@ -570,9 +570,9 @@ def _flat_options(
     """Return the options of another trainer's run as a record contains them."""
     flat = {
         TRAINER: trainer or Path(sys.argv[0] or "python").stem,
-        "num_devices": acceptance.to_python(num_devices),
-        "num_warmup_batches": acceptance.to_python(num_warmup_batches),
+        "num_devices": acceptance.convert_to_python(num_devices),
+        "num_warmup_batches": acceptance.convert_to_python(num_warmup_batches),
     }
     for name, value in options.items():
-        flat[str(name)] = acceptance.to_python(value)
+        flat[str(name)] = acceptance.convert_to_python(value)
     return flat

@@ -197,7 +197,7 @@ class Run:
             return
         if change := corpus.describe_changes(self._stamps):
             self._send_notice("warn-changed-data", text=change)
-        self._keeper.save_finished(self._measured_record())
+        self._keeper.save_finished(self._make_measured_record())
         if not self._inspect(step):
             return
         if step is not None:
@@ -271,7 +271,7 @@ class Run:
         """Return the reasons why this machine was slower than usual."""
         cautions = [self.state.machine.describe_disturbance(record)]
         if record.workers:
-            cautions.append(clusters.shared_cores_warning(record.workers))
+            cautions.append(clusters.warn_about_shared_cores(record.workers))
         return [caution for caution in cautions if caution]
 
     def _find_checkpoint(self) -> None:
@@ -332,7 +332,7 @@ class Run:
             self._another_rank_failed = True
         return self._another_rank_failed
 
-    def _measured_record(self) -> RunRecord:
+    def _make_measured_record(self) -> RunRecord:
         """Return the record of a measured run, before its trace.
 
         It states that the trace is missing, which a killed process could not add.
@@ -406,7 +406,7 @@ class Run:
         self._cluster.report(self.state, finished=True)
         # Rank 0 waits a moment for the reports of the other ranks.
         self._cluster.leave()
-        self._keeper.save_unless_finished(self._failed_record(failure))
+        self._keeper.save_unless_finished(self._make_failed_record(failure))
         if not lacks_only_trace:
             self._failure = failure
 
@@ -423,7 +423,7 @@ class Run:
             and failure.rank == self._cluster.rank
         )
 
-    def _failed_record(self, failure: Failure) -> RunRecord:
+    def _make_failed_record(self, failure: Failure) -> RunRecord:
         """Return the record of a run that another rank ended."""
         if failure.kind is FailureKind.INTERRUPTED:
             error = RunError(type="Interrupted", message=failure.message)

@@ -64,7 +64,7 @@ class Slices:
             parts.append(SlicedPart(name=name, bytes=size, read=self._readers[name]))
         return tuple(parts)
 
-    def tower_slice(self, tower: int) -> Any:
+    def slice_for_tower(self, tower: int) -> Any:
         """Return the tower's slice on the current device."""
         return type(self._batch)(
             *(self._slice_part(name, tower) for name in self._batch._fields)
@@ -112,11 +112,11 @@ class SlicedStep(TrainStep):
             (batch,) = self._source.next_batches(step)
         slices = self._slice_batch(batch)
         with tf.name_scope("exchange/items/"):
-            (denominator,) = self._denominators([[batch]])
+            (denominator,) = self._count_total_items([[batch]])
 
         def run_forward(index: int) -> tuple[TowerInputs, Outputs]:
             with tf.name_scope(f"tower_{index}/input/slice/"):
-                tower_batch = slices.tower_slice(index)
+                tower_batch = slices.slice_for_tower(index)
             inputs = self.towers[index].read_inputs(tower_batch, step)
             return inputs, self.towers[index].compute_outputs(inputs, tower_batch)
 
@@ -152,12 +152,12 @@ class SlicedStep(TrainStep):
                 batch=batch,
                 batch_sizes=batch_sizes,
                 cuts_on_host=slice_on == slicing.HOST,
-                elsewhere=self._tables_elsewhere(),
+                elsewhere=self._find_tables_elsewhere(),
             )
         self.cut = slicing.Cut(slice_on, slices.describe_parts(), batch_sizes)
         return slices
 
-    def _tables_elsewhere(self) -> set[str]:
+    def _find_tables_elsewhere(self) -> set[str]:
         """Return the variables that are not on the host."""
         states = self._update.variable_states()
         return {

@@ -207,7 +207,7 @@ class TrainStep:
             by_step = map(self._source.next_batches, steps)
             batches = list(zip(*by_step))  # [tower][micro-batch]
         with tf.name_scope("exchange/items/"):
-            denominators = self._denominators(batches)
+            denominators = self._count_total_items(batches)
 
         def compute(index: int) -> tuple[Outcome, Gradients]:
             return self.towers[index].compute(
@@ -215,7 +215,7 @@ class TrainStep:
             )
 
         outcomes, self.tower_gradients = zip(*self._update.run(compute))
-        ready = self._ready_time() if self.engine.size > 1 else None
+        ready = self._find_ready_time() if self.engine.size > 1 else None
         self._update.apply(self.tower_gradients)
         for tower, outcome in zip(self.towers, outcomes):
             tower.assign_moving(outcome.moving)
@@ -224,7 +224,7 @@ class TrainStep:
             counts.append(tower.count(outcome, tower_batches))
         return counts, ready
 
-    def _ready_time(self) -> tf.Tensor | None:
+    def _find_ready_time(self) -> tf.Tensor | None:
         """Return the time when all towers had computed their gradients.
 
         Only CPUs have it. The host of a GPU only has the begin of the computation.
@@ -241,7 +241,7 @@ class TrainStep:
         ):
             return tf.timestamp()
 
-    def _denominators(self, batches: Sequence[Sequence[Any]]) -> list[tf.Tensor]:
+    def _count_total_items(self, batches: Sequence[Sequence[Any]]) -> list[tf.Tensor]:
         """Return `VariableUpdate.total_items` of batches `[tower][micro-batch]`."""
         # cuDNN also needs the lengths on the host.
         with tf.device(self.engine.host):

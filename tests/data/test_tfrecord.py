@@ -211,7 +211,7 @@ def framed(data, length=None):
     header = struct.pack("<Q", len(data) if length is None else length)
     parts = []
     for part in (header, data):
-        parts += [part, struct.pack("<I", tfrecord_frames.masked_crc(part))]
+        parts += [part, struct.pack("<I", tfrecord_frames.compute_masked_crc(part))]
     return b"".join(parts)
 
 

@@ -225,6 +225,6 @@ def test_length_penalties_rank_as_the_paper_says():
 @pytest.mark.parametrize("count", [1, 4])
 def test_the_largest_numbers_agree_with_top_k(width, count):
     x = tf.constant(np.random.default_rng(0).normal(size=[9, width]), tf.float32)
-    got = decoding._largest(x, count)
+    got = decoding._find_largest(x, count)
     for values, want in zip(got, tf.math.top_k(x, count), strict=True):
         np.testing.assert_array_equal(values, want)

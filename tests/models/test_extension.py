@@ -214,7 +214,7 @@ def test_a_shortage_of_memory_while_they_are_tested_is_not_kept(
         raise tf.errors.ResourceExhaustedError(None, None, "no memory")
 
     with monkeypatch.context() as patched:
-        patched.setattr(operators_check, "_comparisons", short)
+        patched.setattr(operators_check, "_compare_all", short)
         operators._warn_once.cache_clear()
         assert operators.instruction_set() is None
         assert "no memory" in capsys.readouterr().err and not results_of(copied)

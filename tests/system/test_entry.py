@@ -13,7 +13,7 @@ import pytest
 
 import rnn_scaling
 from rnn_scaling import __main__
-from rnn_scaling.commands.table import COMMANDS, GROUPS, RENAMED, module_name
+from rnn_scaling.commands.table import COMMANDS, GROUPS, RENAMED, name_module
 from rnn_scaling.system import entry
 from rnn_scaling.system.processes.process import START
 from tests.support.paths import ROOT
@@ -408,7 +408,7 @@ def test_help_fits_into_80_columns(command, capsys):
 @pytest.mark.parametrize("command", ["report", "compare", "sweep"])
 def test_an_error_with_a_very_long_value_is_shortened(command, capsys):
     name = "x" * 100_000
-    module = importlib.import_module(module_name(command))
+    module = importlib.import_module(name_module(command))
     words = {
         "compare": [name, "."],
         "report": [name],

@@ -34,10 +34,10 @@ def save(prefix):
 
 
 def write(folder, done, *ranks, files=(), **given):
-    target = checkpoint_folder.checkpoint_path(str(folder), done)
+    target = checkpoint_folder.make_checkpoint_path(str(folder), done)
     target.mkdir(parents=True)
     for rank in range(len(ranks)):
-        save(checkpoint_folder.variables_path(target, rank))
+        save(checkpoint_folder.make_variables_path(target, rank))
     checkpoint_folder.publish(target, resolved(**given), ranks, files)
 
 

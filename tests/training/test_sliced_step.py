@@ -111,9 +111,11 @@ def test_a_certificate_fails_if_a_tower_trains_another_slice(
     from rnn_scaling.verification.certifier import Certifier
 
     if takes_first_slice:
-        tower_slice = sliced_step.Slices.tower_slice
+        slice_for_tower = sliced_step.Slices.slice_for_tower
         monkeypatch.setattr(
-            sliced_step.Slices, "tower_slice", lambda self, _: tower_slice(self, 0)
+            sliced_step.Slices,
+            "slice_for_tower",
+            lambda self, _: slice_for_tower(self, 0),
         )
     given = {
         **vars(MODEL),

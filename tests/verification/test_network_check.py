@@ -189,7 +189,7 @@ def test_padding_that_is_attended_to_is_a_wrong_attention(tf, monkeypatch):
 
     monkeypatch.setattr(
         scores,
-        "padding_mask",
+        "make_padding_mask",
         lambda lengths, words: tf.zeros([tf.size(lengths), words]),
     )
     assert verdicts_of(BAHDANAU) == ["wrong attention"]
@@ -200,7 +200,7 @@ def test_padding_that_is_attended_to_is_a_wrong_attention(tf, monkeypatch):
     [
         ("cross_entropy", "word_weights", "loss"),
         ("encoders.block_lstm", "_large_products", "gradient of src_embedding"),
-        ("encoders.block_lstm", "_block_forward", "outputs of lstm cells"),
+        ("encoders.block_lstm", "_run_block", "outputs of lstm cells"),
     ],
 )
 def test_a_number_that_is_nan_is_named_with_its_place(

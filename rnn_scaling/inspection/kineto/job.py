@@ -207,20 +207,20 @@ def _state_verdict(job: TracedJob) -> list[Statement]:
         error = extra_wait_s.std(ddof=1) / len(extra_wait_s) ** 0.5
         if extra_wait_s.mean() > max(quantile * error, MIN_SHARE * step_s):
             ranks = np.array(list(job.traces))[late_ranks]
-            waiting_values = _waiting_values(waits[other_ranks], step_s)
+            waiting_values = _list_waiting_values(waits[other_ranks], step_s)
             values = {"ranks": [str(rank) for rank in sorted(ranks)], **waiting_values}
             return [
                 Statement("kineto-late", values=values),
                 _state_cause(job, late_ranks, other_ranks),
             ]
-    values = _waiting_values(waits, step_s)
+    values = _list_waiting_values(waits, step_s)
     is_balanced = waits.mean() <= MIN_SHARE * step_s
     return [
         Statement("kineto-balanced" if is_balanced else "kineto-mixed", values=values)
     ]
 
 
-def _waiting_values(waits: np.ndarray, step_s: float) -> dict[str, Any]:
+def _list_waiting_values(waits: np.ndarray, step_s: float) -> dict[str, Any]:
     mean_s = float(waits.mean())
     return {"waited": 1000 * mean_s, "share": mean_s / (step_s or 1.0)}
 

@@ -123,7 +123,7 @@ def read_trace(file: Path) -> RankTrace:
             "has no ProfilerStep#; call step() of torch.profiler.profile after each "
             "batch",
         )
-    base_ns = _whole_or_none(stream.header.get("baseTimeNanoseconds")) or 0
+    base_ns = _keep_if_whole(stream.header.get("baseTimeNanoseconds")) or 0
     rank, world_size = _read_ranks(stream.header)
     if rank is None:
         rank = _find_rank_in_name(file)
@@ -149,7 +149,7 @@ def _read_ranks(header: Mapping[str, Any]) -> tuple[int | None, int | None]:
     info = header.get("distributedInfo")
     if not isinstance(info, dict):
         return None, None
-    return _whole_or_none(info.get("rank")), _whole_or_none(info.get("world_size"))
+    return _keep_if_whole(info.get("rank")), _keep_if_whole(info.get("world_size"))
 
 
 def _find_rank_in_name(file: Path) -> int | None:
@@ -206,6 +206,6 @@ def _read_span(event: Mapping[str, Any]) -> tuple[int, int] | None:
     return (start_ns, start_ns + length_ns) if length_ns >= 0 else None
 
 
-def _whole_or_none(value: object) -> int | None:
+def _keep_if_whole(value: object) -> int | None:
     """Return a number of the header; None if it is not a usable whole number."""
     return value if type(value) is int and 0 <= value < 2**61 else None

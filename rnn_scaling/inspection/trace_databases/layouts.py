@@ -273,17 +273,17 @@ def _find_event_tables(
             columns = " or ".join(sorted(missing_columns, reverse=True))
             db.note(f"{table}: has no column {columns}; left out")
             continue
-        name = _column_sql(db, table, *name_columns)
+        name = _make_column_sql(db, table, *name_columns)
         if kind == COPY:
             name = _copy_kind(db, table, name)
             reader: Callable[[Any], str] = _copy_name
         else:
             reader = functools.partial(read_name, short_table)
-        size = _column_sql(db, table, "bytes")
-        source = _column_sql(db, table, "srcKind")
-        target = _column_sql(db, table, "dstKind")
-        process = _column_sql(db, table, "globalPid")
-        device = _column_sql(db, table, "deviceId")
+        size = _make_column_sql(db, table, "bytes")
+        source = _make_column_sql(db, table, "srcKind")
+        target = _make_column_sql(db, table, "dstKind")
+        process = _make_column_sql(db, table, "globalPid")
+        device = _make_column_sql(db, table, "deviceId")
         usable_size = (
             f"CASE WHEN typeof({size}) = 'integer' AND {size} >= 0 THEN {size} END"
         )
@@ -300,7 +300,7 @@ def _find_event_tables(
     return tuple(tables)
 
 
-def _column_sql(db: TraceDatabase, table: str, *candidates: str) -> str:
+def _make_column_sql(db: TraceDatabase, table: str, *candidates: str) -> str:
     """Return SQL for the first of these columns that has a value; NULL without any."""
     present = [quote(name) for name in candidates if db.has(table, name)]
     return f"coalesce({', '.join([*present, 'NULL'])}, NULL)"

@@ -122,10 +122,10 @@ def _add_rates(device: Row, window_ns: int) -> Row:
     kernels = device["count"][KERNEL]
     return device | {
         "kernels": kernels,
-        "kernels_per_s": _ratio_or_none(kernels * 1e9, window_ns),
+        "kernels_per_s": _divide_or_none(kernels * 1e9, window_ns),
         "kernel_sum_ns": device["sum_ns"][KERNEL],
-        "busy_percent": _ratio_or_none(device["busy_ns"] * 100, window_ns),
-        "exposed_percent": _ratio_or_none(
+        "busy_percent": _divide_or_none(device["busy_ns"] * 100, window_ns),
+        "exposed_percent": _divide_or_none(
             device["communication"]["exposed_ns"] * 100, window_ns
         ),
     }
@@ -138,7 +138,7 @@ def _add_shares(rows: Sequence[Row]) -> list[Row]:
         sums[row["device"]] += row["ns"]
     with_shares = []
     for row in rows:
-        share = _ratio_or_none(row["ns"] * 100, sums[row["device"]])
+        share = _divide_or_none(row["ns"] * 100, sums[row["device"]])
         mean_ns = row["ns"] / row["calls"]
         with_shares.append(row | {"mean_ns": mean_ns, "share": share})
     return with_shares
@@ -177,7 +177,7 @@ def _convert_cell(header: str, value: object) -> Value:
     return value
 
 
-def _ratio_or_none(numerator: float, denominator: float) -> float | None:
+def _divide_or_none(numerator: float, denominator: float) -> float | None:
     return numerator / denominator if denominator else None
 
 

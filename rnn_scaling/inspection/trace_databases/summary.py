@@ -122,7 +122,7 @@ def summarize(
         model = layout.models.get(device)
         devices.append({"device": device, "model": model, **numbers})
     copies = [
-        {**row, "gb_per_s": _gb_per_s(row)}
+        {**row, "gb_per_s": _compute_gb_per_s(row)}
         for row in _sort_rows(totals[COPY], _COPY_FIELDS)
     ]
     return {
@@ -213,8 +213,8 @@ def _add_to_total(totals: Totals, layout: Layout, event: _Event, text: str) -> N
             "device": event.device,
             "name": text,
             "kind": text,
-            "source": _memory_kind(layout, event.source),
-            "target": _memory_kind(layout, event.target),
+            "source": _find_memory_kind(layout, event.source),
+            "target": _find_memory_kind(layout, event.target),
             "calls": 0,
             "ns": 0,
             "longest_ns": 0,
@@ -231,11 +231,11 @@ def _add_to_total(totals: Totals, layout: Layout, event: _Event, text: str) -> N
         total["bytes"] = event.bytes + (total["bytes"] or 0)
 
 
-def _memory_kind(layout: Layout, kind: Any) -> str:
+def _find_memory_kind(layout: Layout, kind: Any) -> str:
     return "" if kind is None else layout.memory_kinds.get(kind, f"kind {kind}")
 
 
-def _gb_per_s(copy: Row) -> float | None:
+def _compute_gb_per_s(copy: Row) -> float | None:
     """Return the rate of complete copies, or None without a size or a time."""
     if copy["bytes"] is None or copy["whole_ns"] <= 0:
         return None

@@ -143,7 +143,7 @@ def format_json(
     try:
         return dump(content)
     except ValueError:
-        return dump(_finite(content))
+        return dump(_require_finite(content))
 
 
 def is_plain(text: str) -> bool:
@@ -193,14 +193,14 @@ def _refuse_size(path: str | os.PathLike[str], size: int, limit: float) -> NoRet
     )
 
 
-def _finite(value: Any) -> Any:
+def _require_finite(value: Any) -> Any:
     """Replace NaN and infinities by None."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, (list, tuple)):
-        return [_finite(item) for item in value]
+        return [_require_finite(item) for item in value]
     if isinstance(value, Mapping):
-        return {name: _finite(item) for name, item in value.items()}
+        return {name: _require_finite(item) for name, item in value.items()}
     return value
 
 

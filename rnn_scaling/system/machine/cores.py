@@ -48,7 +48,7 @@ def first_cores(count: int, local_rank: int = 0) -> list[int]:
     """
 
     def sort_key(core: int) -> tuple[int, int]:
-        return sum(sibling < core for sibling in _siblings(core)), core
+        return sum(sibling < core for sibling in _read_siblings(core)), core
 
     ordered = sorted(available_cores(), key=sort_key)
     first = local_rank * count % len(ordered)
@@ -68,10 +68,10 @@ def max_efficiency(num_devices: int, cores: int, busy_each: int = 1) -> float:
 
 def share_a_core(cores: Sequence[int]) -> bool:
     """Return whether two of the cores are hyper-threads of one physical core."""
-    return any(set(_siblings(core)) & set(cores) - {core} for core in cores)
+    return any(set(_read_siblings(core)) & set(cores) - {core} for core in cores)
 
 
-def _siblings(core: int) -> list[int]:
+def _read_siblings(core: int) -> list[int]:
     """Return all hyper-threads of a core's physical core; empty if unknown."""
     path = f"/sys/devices/system/cpu/cpu{core}/topology/thread_siblings_list"
     text = read_first_line(path) or ""

@@ -72,11 +72,11 @@ class EnergyMeter:
           gpu_ids: Names from `gpus.list_gpu_ids`.
         """
         self._api = nvml.start() if gpu_ids else None
-        self._counters = [*_processor_counters(self._root)] or [
+        self._counters = [*_open_processor_counters(self._root)] or [
             _Counter("package", lambda: None, 0.0, NO_COUNTER)
         ]
         if gpu_ids:
-            self._counters += [*_gpu_counters(self._api, gpu_ids)] or [
+            self._counters += [*_open_gpu_counters(self._api, gpu_ids)] or [
                 _Counter("GPU", lambda: None, 0.0, NO_COUNTER)
             ]
 
@@ -129,7 +129,7 @@ class EnergyMeter:
             self._read_counters()
 
 
-def _processor_counters(root: str) -> Iterator[_Counter]:
+def _open_processor_counters(root: str) -> Iterator[_Counter]:
     """Yield the counters of packages and of their memory, which packages exclude."""
     # Processors of AMD have the same names.
     for zone in sorted(Path(root, "sys/class/powercap").glob("intel-rapl:*")):
@@ -151,7 +151,7 @@ def _number(path: Path) -> int | None:
         return None
 
 
-def _gpu_counters(api: Any | None, ids: Sequence[str]) -> Iterator[_Counter]:
+def _open_gpu_counters(api: Any | None, ids: Sequence[str]) -> Iterator[_Counter]:
     for gpu in nvml.list_visible_gpus(api, ids) if api else ():
         read = functools.partial(
             nvml.call, api, "nvmlDeviceGetTotalEnergyConsumption", gpu.handle

@@ -72,7 +72,7 @@ def read_environment(variables: Mapping[str, str] = os.environ) -> dict[str, Any
     return {
         "python": platform.python_version(),
         "packages": package_versions(),
-        "cuda": _cuda_versions(),
+        "cuda": _read_cuda_versions(),
         "platform": platform.platform(),
         "cpu": model_name or platform.processor() or platform.machine(),
         "cpu_vector_units": cpu_vector_units(cpuinfo),
@@ -92,23 +92,23 @@ def read_environment(variables: Mapping[str, str] = os.environ) -> dict[str, Any
         "started": datetime.datetime.now(datetime.timezone.utc).isoformat(
             timespec="seconds"
         ),
-        "commit": _commit(),
+        "commit": _read_commit_of(),
     }
 
 
 def package_versions() -> dict[str, str]:
     """Return the versions of installed packages that affect the numbers of a run."""
-    return {name: version for name in PACKAGES if (version := _version(name))}
+    return {name: version for name in PACKAGES if (version := _read_version(name))}
 
 
-def _version(package: str) -> str | None:
+def _read_version(package: str) -> str | None:
     try:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
         return None
 
 
-def _cuda_versions() -> dict[str, str | None]:
+def _read_cuda_versions() -> dict[str, str | None]:
     """Return the versions of CUDA libraries from pip, without loading TensorFlow.
 
     Returns:
@@ -117,7 +117,7 @@ def _cuda_versions() -> dict[str, str | None]:
     versions: dict[str, str | None] = {}
     for library, name in _CUDA_LIBRARIES.items():
         packages = [f"nvidia-{name}{suffix}" for suffix in ("-cu12", "-cu13", "")]
-        versions[library] = next(filter(None, map(_version, packages)), None)
+        versions[library] = next(filter(None, map(_read_version, packages)), None)
     return versions
 
 
@@ -174,7 +174,7 @@ def _load_average() -> list[float] | None:
         return None
 
 
-def _commit() -> dict[str, Any] | None:
+def _read_commit_of() -> dict[str, Any] | None:
     root = Path(__file__).resolve().parents[3]
     # If the package is installed, git could find another project in a parent folder.
     return read_commit(root) if (root / ".git").exists() else None

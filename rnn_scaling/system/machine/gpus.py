@@ -82,7 +82,7 @@ def prepare_cuda_order() -> None:
 
 def free_gpu_memory_mib(gpu: int) -> float:
     """Return the free memory of a GPU (a number of TensorFlow) in MiB."""
-    rows = _visible_gpu_rows("index,uuid,memory.free") or []
+    rows = _select_visible_gpu_rows("index,uuid,memory.free") or []
     try:
         return float(rows[gpu]["memory.free"].removesuffix(" MiB"))
     except (IndexError, ValueError):
@@ -113,7 +113,7 @@ def query_gpus() -> list[dict[str, str]]:
     """
     new_query = GPU_QUERY.replace(throttling.FIELD, throttling.NEW_FIELD)
     for query in (GPU_QUERY, new_query, _GPU_QUERY_OF_ANY_DRIVER):
-        rows = _visible_gpu_rows(query)
+        rows = _select_visible_gpu_rows(query)
         # A driver without one of the fields refuses the query.
         if rows is not None:
             return rows
@@ -125,7 +125,7 @@ def read_gpu_topology() -> str | None:
     return run_command("nvidia-smi", "topo", "-m") if count_visible_gpus() else None
 
 
-def _visible_gpu_rows(query: str) -> list[dict[str, str]] | None:
+def _select_visible_gpu_rows(query: str) -> list[dict[str, str]] | None:
     """Query nvidia-smi for each visible GPU, in TensorFlow's order; None if it fails."""
     ids = list_gpu_ids()
     if not ids:

@@ -109,7 +109,7 @@ def read(file: Path | None) -> list[Peak]:
     entries = content.get("peaks")
     if not isinstance(entries, list):
         return []
-    return [peak for entry in entries if (peak := _peak(entry))]
+    return [peak for entry in entries if (peak := _find_peak(entry))]
 
 
 def format_peaks(old_peaks: Iterable[Peak], new_peaks: Iterable[Peak]) -> str:
@@ -136,7 +136,7 @@ def flops_per_second(
     return total if total <= _MAX_FLOPS_PER_SECOND else None
 
 
-def _peak(entry: Any) -> Peak | None:
+def _find_peak(entry: Any) -> Peak | None:
     try:
         fields = dict(entry["place"])
         units = tuple(str(unit) for unit in fields.pop("vector_units"))

@@ -272,13 +272,13 @@ def group_gpus(topology: Topology) -> dict[str, tuple[tuple[int, ...], ...]]:
     groups_by_level = {}
     for level in list_levels(topology.links):
         groups_by_level[level] = tuple(
-            _indices(topology, group)
+            _parse_indices(topology, group)
             for group in group_connected(topology.links, level)
         )
     return groups_by_level
 
 
-def _indices(topology: Topology, positions: Iterable[int]) -> tuple[int, ...]:
+def _parse_indices(topology: Topology, positions: Iterable[int]) -> tuple[int, ...]:
     """Return the indices in nvidia-smi of GPUs at positions of the matrix."""
     return tuple(topology.devices[position] for position in positions)
 
@@ -305,7 +305,7 @@ def find_best_subsets(topology: Topology, count: int) -> Best:
     best = max(qualities.values())
     equal = [subset for subset, quality in qualities.items() if quality == best]
     equal.sort(key=lambda subset: (len({topology.numa[i] for i in subset}), subset))
-    subsets = tuple(_indices(topology, subset) for subset in equal[:MAX_SUBSETS])
+    subsets = tuple(_parse_indices(topology, subset) for subset in equal[:MAX_SUBSETS])
     return Best(subsets, _find_worst_link(topology, equal[0]), len(equal))
 
 

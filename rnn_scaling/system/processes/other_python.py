@@ -56,7 +56,7 @@ def find_problem(name: str, package: str, min_version: str) -> str:
     except subprocess.TimeoutExpired:
         return f"--framework={name}: {python} does not import {package} within {TIMEOUT_S:g} s; {remedy}"
     version, *_ = [*done.stdout.split(), ""]
-    if version and _numbers(version) < _numbers(min_version):
+    if version and _parse_numbers(version) < _parse_numbers(min_version):
         return f"--framework={name} needs {package} {min_version} or newer, but {python} has {version}; {remedy}"
     if done.returncode:
         lines = done.stderr.strip().splitlines()
@@ -65,5 +65,5 @@ def find_problem(name: str, package: str, min_version: str) -> str:
     return ""
 
 
-def _numbers(version: str) -> list[int]:
+def _parse_numbers(version: str) -> list[int]:
     return [int(number) for number in re.findall(r"\d+", version)[:3]]

@@ -115,7 +115,7 @@ def describe(request: Request, task: str, rank: int, size: int) -> Engine:
     """
     num_devices = request.num_devices
     device_type = request.device.upper()
-    names = _device_names(task, device_type)[:num_devices]
+    names = _list_device_names(task, device_type)[:num_devices]
     if len(names) < num_devices:
         raise DeviceError(
             f"expected {num_devices} {device_type} devices, got {len(names)}: "
@@ -124,7 +124,7 @@ def describe(request: Request, task: str, rank: int, size: int) -> Engine:
     num_physical = 1
     if device_type == "GPU":
         num_physical = min(num_devices, len(tf.config.list_physical_devices("GPU")))
-    host = _device_names(task, "CPU")[0]
+    host = _list_device_names(task, "CPU")[0]
     return Engine(
         rank,
         size=size,
@@ -203,7 +203,7 @@ def _parse_task(device: str) -> tuple[str | None, int | None]:
     return spec.job, spec.task
 
 
-def _device_names(task: str, device_type: str) -> tuple[str, ...]:
+def _list_device_names(task: str, device_type: str) -> tuple[str, ...]:
     """Return the full names of a process's devices, which variables also use.
 
     A graph with two spellings of a device would show two devices.

@@ -72,7 +72,7 @@ class Mirrored(Replicas):
         results: dict[int, T] = {}
 
         def run_tower() -> tf.Tensor:
-            index = self._current_tower()
+            index = self._find_current_tower()
             results[index] = tower(index)
             return tf.zeros([])
 
@@ -83,7 +83,7 @@ class Mirrored(Replicas):
         names = list(tower_gradients[0])
 
         def update_tower() -> tf.Tensor:
-            index = self._current_tower()
+            index = self._find_current_tower()
             context = tf.distribute.get_replica_context()
             with tf.name_scope("exchange/"):
                 local = [tower_gradients[index][name] for name in names]
@@ -94,7 +94,7 @@ class Mirrored(Replicas):
 
         self._strategy.run(update_tower)
 
-    def _current_tower(self) -> int:
+    def _find_current_tower(self) -> int:
         """Return the number of this process's tower that is built now."""
         number = tf.distribute.get_replica_context().replica_id_in_sync_group
         return int(tf.get_static_value(number)) - self._first_tower

@@ -185,7 +185,15 @@ class ImageLayout:
         is_ragged: bool = False,
         has_full: bool = True,
     ) -> ImageBatch:
-        """Return uniform pixels in [-1, 1) and uniform labels."""
+        """Return uniform pixels in [-1, 1) and uniform labels.
+
+        Args:
+          batch_size: Number of images.
+          lengths: Not used; images have no sentences.
+          seed_of: Returns the seed of a stream of random numbers.
+          is_ragged: Not used.
+          has_full: Not used.
+        """
         # Always [B, H, W, C], so that NCHW transposes the same pixels.
         shape = [batch_size, self.size, self.size, CHANNELS]
         images = tf.random.stateless_uniform(shape, seed_of(0), minval=-1.0, maxval=1.0)

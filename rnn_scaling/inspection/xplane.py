@@ -318,7 +318,11 @@ def drop_iterations(space: Any) -> None:
     host_planes = [plane for plane in space.planes if plane.name == HOST_PLANE]
     for plane in host_planes:
         for event in _select_events(plane):
-            stats = event.message.stats
-            for index in reversed(range(len(stats))):
-                if plane.stat_metadata[stats[index].metadata_id].name == _ITERATION:
-                    del stats[index]
+            _delete_iterations(event.message.stats, plane)
+
+
+def _delete_iterations(stats: Any, plane: Any) -> None:
+    """Delete the numbers of iterations from the values of an event."""
+    for index in reversed(range(len(stats))):
+        if plane.stat_metadata[stats[index].metadata_id].name == _ITERATION:
+            del stats[index]

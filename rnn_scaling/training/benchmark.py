@@ -383,6 +383,14 @@ def run_batches(
     progress line are part of a batch and cost less than benchmarks/overhead.py can
     measure. The clock is stopped while an observer takes longer, or while the run
     analyses its times.
+
+    Args:
+      config: The options.
+      step: Runs one batch per call.
+      state: Receives the measurements.
+      cluster: This process among the processes of the run.
+      observer: Receives each event of the run.
+      engine: The devices, which observers may read; None in tests.
     """
     stop_rule = StopRule(config, state)
     warning = stop_rule.warn_if_nothing_is_left()

@@ -273,6 +273,14 @@ def build(
     engine: Engine,
     config: RunConfig,
 ) -> TrainStep:
-    """Build the step of a coordinator, or a plain one if a single process does all."""
+    """Build the step of a coordinator, or a plain one if a single process does all.
+
+    Args:
+      workload: The network.
+      source: The batches.
+      update: The variables, which parameter servers have.
+      engine: The devices; without `strategy`, a single process does all.
+      config: The options.
+    """
     step_class = TrainStep if engine.strategy is None else ScheduledStep
     return step_class(workload, source, update, engine, config)

@@ -65,7 +65,18 @@ def place(
     cores: int,
     dtype: str,
 ) -> PeakPlace | None:
-    """Return the devices of a run or measurement; None if GPUs have several names."""
+    """Return the devices of a run or measurement.
+
+    Args:
+      environment: The environment of its record.
+      device_type: "CPU" or "GPU".
+      onednn: Whether oneDNN runs the operators of CPUs.
+      cores: Number of CPU cores per device.
+      dtype: The type of the products.
+
+    Returns:
+      None if the GPUs have several names.
+    """
     if device_type == "CPU":
         units = tuple(environment.get("cpu_vector_units") or ())
         return PeakPlace(str(environment["cpu"]), units, onednn, cores, dtype)

@@ -30,7 +30,7 @@ def main(words: Sequence[str]) -> int:
         new_words = table.RENAMED[name]
         command = new_words.split()[0]
         raise entry.Refusal(
-            f"{name} is now part of {command}; use {entry.program()} {new_words}"
+            f"{name} is now part of {command}; use {entry.get_program_name()} {new_words}"
         )
     import difflib
 
@@ -41,7 +41,7 @@ def main(words: Sequence[str]) -> int:
 
 def _page(groups: Mapping[str, Mapping[str, str]]) -> str:
     """Return the help of the program: every command below the title of its group."""
-    program = entry.program()
+    program = entry.get_program_name()
     lines = [
         f"{program} COMMAND [--name=value ...]",
         "",
@@ -59,7 +59,7 @@ def console(started_as: str = "rnn-scaling") -> None:
     Args:
       started_as: The name of the program in messages, unless start.py has set another.
     """
-    entry.call_program(started_as)
+    entry.set_program_name(started_as)
     entry.leave(main, at_once=sys.argv[1:2] == ["train"])
 
 

@@ -15,5 +15,5 @@ def main(words: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
-    entry.call_program("python -m rnn_scaling")
+    entry.set_program_name("python -m rnn_scaling")
     entry.leave(main, at_once=True)

@@ -16,7 +16,7 @@ from rnn_scaling.sweeps.program_trainer import ProgramTrainer
 from rnn_scaling.sweeps.runs import AnyRun, Trainer
 from rnn_scaling.sweeps.suite_trainer import SuiteTrainer
 from rnn_scaling.system import entry
-from rnn_scaling.system.files.terminal import counted
+from rnn_scaling.system.files.terminal import format_count
 
 USAGE = """\
 Which of two settings is faster, and is the difference real? Alternates between both (A
@@ -85,7 +85,7 @@ def _run_pairs(
     )
     if not further_pairs:
         return True
-    disturbed_text = counted(len(further_pairs) // 2, "disturbed pair")
+    disturbed_text = format_count(len(further_pairs) // 2, "disturbed pair")
     entry.note(f"repeating {disturbed_text} of runs")
     return conductor.run(further_pairs)
 

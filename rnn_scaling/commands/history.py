@@ -295,7 +295,9 @@ def _read_timeline(folder: Path) -> Timeline:
     from rnn_scaling.analysis.history import curves
     from rnn_scaling.records import history
 
-    remedy = f"{entry.program()} history add RESULTS --history={folder} adds one"
+    remedy = (
+        f"{entry.get_program_name()} history add RESULTS --history={folder} adds one"
+    )
     if not folder.is_dir():
         raise entry.Refusal(f"{folder} does not exist; {remedy}")
     stored = history.read(folder)

@@ -126,9 +126,7 @@ def _check_folder(logdir: str) -> None:
             f"--logdir={folder} is a file; name the folder that contains it"
         )
     if not folder.exists():
-        command = (
-            f"{entry.program()} train --log_dir={shlex.quote(str(folder / 'NAME'))}"
-        )
+        command = f"{entry.get_program_name()} train --log_dir={shlex.quote(str(folder / 'NAME'))}"
         entry.warn(f"--logdir={folder} does not exist yet; {command} creates it")
 
 
@@ -159,6 +157,6 @@ def _serve(words: Sequence[str]) -> int:
 
 def _make_profile_command() -> str:
     """Return the command that installs xprof, in a clone or an installation."""
-    if entry.program().endswith("run.sh"):
-        return f"{entry.program()} tensorboard --profile"
+    if entry.get_program_name().endswith("run.sh"):
+        return f"{entry.get_program_name()} tensorboard --profile"
     return f"{sys.executable} -m pip install 'rnn_scaling[profile]'"

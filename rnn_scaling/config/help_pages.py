@@ -87,13 +87,13 @@ class Page:
         return fields
 
     def _list_head_lines(self) -> list[str]:
-        words = [entry.program(), self.command]
+        words = [entry.get_program_name(), self.command]
         # Subcommands such as add|import have different arguments.
         if "|" not in self.command:
             for field in self._list_fields():
                 if field.metadata.get("positional"):
                     words.append(format_positional(field))
-        usage = self.usage.replace("./run.sh", entry.program()).rstrip()
+        usage = self.usage.replace("./run.sh", entry.get_program_name()).rstrip()
         return [
             " ".join([*words, "[--name=value ...]"]),
             "",

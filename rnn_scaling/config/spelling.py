@@ -36,7 +36,7 @@ def make_sweep_command(config: Mapping[str, Any], **changes: Any) -> str:
         scale.find_axis(options),
     }
     excluded = {*find_unread_options(options), *NOT_COMPARED}
-    words = [entry.program(), "sweep"]
+    words = [entry.get_program_name(), "sweep"]
     if preset != presets.choose_sweep_preset(options["device"] == "gpu"):
         words.append(spell("preset", preset))
     for name, value in options.items():

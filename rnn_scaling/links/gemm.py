@@ -7,7 +7,7 @@ import dataclasses
 from typing import Any
 
 from rnn_scaling.links.series import quantile
-from rnn_scaling.system.files.terminal import counted
+from rnn_scaling.system.files.terminal import format_count
 
 Shape = tuple[int, int, int]  # m, k, n of [m, k] x [k, n]
 
@@ -58,7 +58,9 @@ class Gemm:
     def devices(self) -> str:
         """The devices, such as "1 core", "2 devices of 4 cores", "8 GPUs"."""
         if self.cores_per_device <= 1:
-            return counted(self.num_devices, "core" if self.cores_per_device else "GPU")
+            return format_count(
+                self.num_devices, "core" if self.cores_per_device else "GPU"
+            )
         cores = f"{self.cores_per_device} cores"
         if self.num_devices == 1:
             return cores

@@ -19,7 +19,7 @@ import numpy as np
 
 from rnn_scaling.links import rounds
 from rnn_scaling.links.series import MEMORY, Series
-from rnn_scaling.system.files.terminal import counted
+from rnn_scaling.system.files.terminal import format_count
 
 _MIN_SHARED_BYTES = 2**20  # bytes; starting threads takes longer than copying fewer
 _TRAFFIC = {"copy": 2, "read": 1, "write": 1}
@@ -136,7 +136,7 @@ def measure(
     return [
         Series(
             MEMORY,
-            f"host memory {kernel}, {counted(threads, 'core')}",
+            f"host memory {kernel}, {format_count(threads, 'core')}",
             series_points,
             _TRAFFIC[kernel],
         )

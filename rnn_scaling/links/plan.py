@@ -19,7 +19,7 @@ from rnn_scaling.links.series import (
     FLOAT32_BYTES,
     list_sizes,
 )
-from rnn_scaling.system.files.terminal import counted, format_bytes
+from rnn_scaling.system.files.terminal import format_bytes, format_count
 from rnn_scaling.system.machine import system
 from rnn_scaling.system.machine.cores import available_cores
 from rnn_scaling.system.machine.gpus import (
@@ -394,7 +394,7 @@ class _Planner:
             pools = _choose_threads(self._device, count, self._num_cores, cores)
             tasks.append(
                 self._make_task(
-                    f"matrix products on {counted(count, 'device')}",
+                    f"matrix products on {format_count(count, 'device')}",
                     _COMPUTE,
                     cores_per_device=0 if on_gpus else cores,
                     shapes=_GPU_SHAPES if on_gpus else _CPU_SHAPES,
@@ -530,7 +530,7 @@ def _describe_devices(device: str, ranks: int, num_physical: int) -> str:
     """Describe the devices of the ranks on `num_physical` GPUs or cores."""
     is_shared = ranks > num_physical
     if device == "gpu":
-        return counted(ranks, "logical GPU" if is_shared else "GPU")
+        return format_count(ranks, "logical GPU" if is_shared else "GPU")
     shared_text = f" on {num_physical} cores" if is_shared else ""
     return f"{ranks} logical CPU devices of one host's memory{shared_text}"
 

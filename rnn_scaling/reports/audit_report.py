@@ -16,7 +16,7 @@ from rnn_scaling.analysis.statements import Statement, state
 from rnn_scaling.reports import wording
 from rnn_scaling.system.files import input_files
 from rnn_scaling.system.files.markdown import format_table
-from rnn_scaling.system.files.terminal import counted
+from rnn_scaling.system.files.terminal import format_count
 
 _SCHEMA = "rnn_scaling.audit/3"
 _MAX_FILES = 3  # files with a summary each
@@ -112,16 +112,16 @@ def _excerpt_text(finding: Finding) -> str:
 
 
 def _summary_line(report: FileReport) -> str:
-    findings = counted(len(report.findings), "finding")
-    tables = counted(report.tables, "table")
-    numbers = counted(report.numbers, "number")
-    comparisons = counted(report.comparisons, "comparison")
+    findings = format_count(len(report.findings), "finding")
+    tables = format_count(report.tables, "table")
+    numbers = format_count(report.numbers, "number")
+    comparisons = format_count(report.comparisons, "comparison")
     return f"{report.source}: {findings} in {tables} with {numbers} ({comparisons})"
 
 
 def _summary_line_of_all(reports: Sequence[FileReport]) -> str:
     """Return a line for many files, and a line for files without any comparison."""
-    total = FileReport(counted(len(reports), "file"))
+    total = FileReport(format_count(len(reports), "file"))
     for report in reports:
         total.findings += report.findings
         total.tables += report.tables

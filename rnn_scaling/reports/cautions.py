@@ -22,7 +22,7 @@ from rnn_scaling.reports import environment, log_findings
 from rnn_scaling.reports.differences import DifferenceTexts
 from rnn_scaling.reports.summary import Summary
 from rnn_scaling.reports.wording import sentence, sentences, start_with_capital
-from rnn_scaling.system.files.terminal import counted
+from rnn_scaling.system.files.terminal import format_count
 
 _LOADS = set(LOAD_NAMES.values())
 _DOUBTS = {
@@ -74,7 +74,7 @@ def opening_paragraphs(summary: Summary) -> list[str]:
     statements = []
     if len(summary.machines) > 1:
         machines = [
-            f"machine {k} is {name} ({counted(num_runs, 'run')})"
+            f"machine {k} is {name} ({format_count(num_runs, 'run')})"
             for k, (name, num_runs) in enumerate(summary.machines, 1)
         ]
         statements.append(state("several-machines", machines=machines))
@@ -257,7 +257,7 @@ def _hand_made_statement(rows: Sequence[Row]) -> Statement:
     names = (network_name(first.options), first.options["variable_update"])
     sizes = []
     for row in ordered:
-        devices = counted(row.num_devices, "device")
+        devices = format_count(row.num_devices, "device")
         sizes.append(f"--batch_size={row.batch_size} on {devices}")
     return state(
         "strong-scaling-by-hand",

@@ -53,7 +53,7 @@ from rnn_scaling.reports.wording import sentences
 from rnn_scaling.system import entry
 from rnn_scaling.system.files import terminal
 from rnn_scaling.system.files.markdown import escape
-from rnn_scaling.system.files.terminal import counted
+from rnn_scaling.system.files.terminal import format_count
 
 SCHEMA = "rnn_scaling.compare/1"
 _MAX_NOTES = 20  # notes about runs
@@ -237,8 +237,8 @@ RENDER: dict[str, Callable[[Report], str]] = {
 
 def _head_lines(report: Report, sides: Sides) -> list[str]:
     """Return the lines above the table: the sets, their options and their machines."""
-    first = f"{sides.first} {report.before} ({counted(report.runs[0], 'run')})"
-    second = f"{sides.second} {report.after} ({counted(report.runs[1], 'run')})"
+    first = f"{sides.first} {report.before} ({format_count(report.runs[0], 'run')})"
+    second = f"{sides.second} {report.after} ({format_count(report.runs[1], 'run')})"
     lines = [f"{report.metric.title}: {first}, {second}"]
     if sides.is_gate and not report.is_history:
         changed_options = []

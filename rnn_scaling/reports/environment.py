@@ -13,7 +13,7 @@ from rnn_scaling.analysis.clocks import clock_cautions, median_clocks_mhz
 from rnn_scaling.analysis.facts.table import FACTS, PACKAGES, TRAINING
 from rnn_scaling.analysis.statements import Statement, state
 from rnn_scaling.records.record import RunRecord
-from rnn_scaling.system.files.terminal import counted
+from rnn_scaling.system.files.terminal import format_count
 from rnn_scaling.system.machine import throttling
 
 # Packages are listed by the names that pip has.
@@ -52,7 +52,7 @@ class EnvironmentFact:
         if len(self.values) == 1:
             return self.values[0][0]
         texts = [
-            f"{value} ({counted(count, 'run')})"
+            f"{value} ({format_count(count, 'run')})"
             for value, count in self.values[:_MAX_LISTED_VALUES]
         ]
         num_hidden = len(self.values) - _MAX_LISTED_VALUES

@@ -23,7 +23,7 @@ from rnn_scaling.records.record import RunRecord
 from rnn_scaling.reports import cluster
 from rnn_scaling.reports import series_statements as one_series
 from rnn_scaling.reports.summary import SeriesSummary
-from rnn_scaling.system.files.terminal import counted
+from rnn_scaling.system.files.terminal import format_count
 
 # Statements about a tie.
 DECISIONS = ("take-either", "seen-difference", "seen-difference-too-small")
@@ -282,7 +282,7 @@ def lost_workers(row: Row | None) -> bool:
 def devices_text(series: Sequence[SeriesSummary], count: int) -> str:
     """Return "4 workers of one device each" if all series have these, else "4 devices"."""
     texts = {row.devices for member in series if (row := member.row_on(count))}
-    return texts.pop() if len(texts) == 1 else counted(count, "device")
+    return texts.pop() if len(texts) == 1 else format_count(count, "device")
 
 
 def _rate_on(series: SeriesSummary, count: int) -> Interval:

@@ -6,7 +6,7 @@ Commands that found no usable run print the result of `format_message`.
 from collections.abc import Collection
 
 from rnn_scaling.records.record import RunRecord
-from rnn_scaling.system.files.terminal import counted
+from rnn_scaling.system.files.terminal import format_count
 
 
 def format_message(missing: str, records: Collection[RunRecord], remedy: str) -> str:
@@ -19,12 +19,10 @@ def format_message(missing: str, records: Collection[RunRecord], remedy: str) ->
     """
     failed = [record for record in records if record.status != "ok"]
     if not failed:
-        return (
-            f"{missing}, although {counted(len(records), 'run')} ended well; {remedy}"
-        )
+        return f"{missing}, although {format_count(len(records), 'run')} ended well; {remedy}"
     error = failed[0].error
     reason = " ".join((error.message if error else failed[0].status).split())
     return (
-        f"{missing}: {len(failed)} of {counted(len(records), 'run')} failed, the first "
+        f"{missing}: {len(failed)} of {format_count(len(records), 'run')} failed, the first "
         f'with "{reason}"; remove the cause and repeat the command with --retry_failed'
     )

@@ -21,7 +21,7 @@ from rnn_scaling.analysis.interval_kinds import (
 )
 from rnn_scaling.records import cell_numbers
 from rnn_scaling.reports.interval_texts import interval_text
-from rnn_scaling.system.files.terminal import counted, format_three_digits
+from rnn_scaling.system.files.terminal import format_count, format_three_digits
 
 _WITHOUT_INTERVAL = 4  # significant digits
 _OF_INTERVAL = 2  # significant digits of the number after ±
@@ -208,11 +208,11 @@ def format_minutes(minutes: float) -> str:
     ('1 minute', '119 minutes', '3 hours', '2 days')
     """
     if minutes < 2 * 60:
-        return counted(max(1, round(minutes)), "minute")
+        return format_count(max(1, round(minutes)), "minute")
     hours = minutes / 60
     if hours < 2 * 24:
-        return counted(round(hours), "hour")
-    return counted(round(hours / 24), "day")
+        return format_count(round(hours), "hour")
+    return format_count(round(hours / 24), "day")
 
 
 def round_for_files(value: float) -> float:

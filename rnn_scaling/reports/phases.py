@@ -90,7 +90,7 @@ def _read_path(file: Path) -> tuple[list[TracedRun], list[str]]:
     problems = list(files.not_used)
     if files.runs and not runs:
         statuses = join_names(sorted({traced.record.status for traced in files.runs}))
-        train = f"{entry.program()} train --trace_batches=5 --result_file=FILE"
+        train = f"{entry.get_program_name()} train --trace_batches=5 --result_file=FILE"
         remedy = f"make one with {train}"
         problems.append(f"{file}: no traced run (status {statuses}); {remedy}")
     elif not files.runs and not problems:

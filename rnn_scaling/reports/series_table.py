@@ -28,7 +28,7 @@ from rnn_scaling.reports.columns import (
 from rnn_scaling.reports.numbers import format_interval
 from rnn_scaling.reports.sections import Section, make_grid
 from rnn_scaling.reports.summary import SeriesSummary, Summary
-from rnn_scaling.system.files.terminal import counted
+from rnn_scaling.system.files.terminal import format_count
 
 _UNKNOWN = "n/a"
 
@@ -68,7 +68,7 @@ def common_devices_suffix(series: Sequence[SeriesSummary]) -> str:
     places = {row.devices.removesuffix(" of one device each") for row in rows}
     if len(places) == 1:
         return f" on {places.pop()}"
-    return f" on {counted(rows[0].num_devices, 'device')}"
+    return f" on {format_count(rows[0].num_devices, 'device')}"
 
 
 def make_columns(

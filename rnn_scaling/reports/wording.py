@@ -36,7 +36,7 @@ from typing import Any
 from rnn_scaling.analysis.confidence import Interval
 from rnn_scaling.analysis.statements import Statement
 from rnn_scaling.reports import numbers
-from rnn_scaling.system.files.terminal import counted
+from rnn_scaling.system.files.terminal import format_count
 
 NUMBER_DIGITS = 4  # significant digits of {rate:number}
 _MAX_NAMES = 5  # names of a list; the others are counted
@@ -110,7 +110,7 @@ def join_names(values: Sequence[str | int]) -> str:
 def _list_with_noun(values: Sequence[int], noun: str) -> str:
     """Return "1 device", "2 devices" or "2 and 4 devices"."""
     is_one = list(values) == [1]
-    _, _, nouns = counted(1 if is_one else 2, noun).partition(" ")
+    _, _, nouns = format_count(1 if is_one else 2, noun).partition(" ")
     return f"{join_names(values)} {nouns}"
 
 
@@ -118,7 +118,7 @@ def _share_text(count: int, total_and_noun: str) -> str:
     """Return "2 of 6 runs", "all 6 runs", "both runs", or "the run" of a single one."""
     total_text, _, noun = total_and_noun.partition(" ")
     total = int(total_text)
-    nouns = counted(total, noun)
+    nouns = format_count(total, noun)
     if total == 1:
         return f"the {nouns.removeprefix('1 ')}"
     if count == total == 2:
@@ -148,7 +148,7 @@ _FORMATS: Mapping[str, Callable[[Any, str], str]] = {
     "list": lambda value, _: join_names(value),
     "list_of": _list_with_noun,
     "List": lambda value, _: start_with_capital(join_names(value)),
-    "count": lambda value, noun: counted(_count_of(value), noun),
+    "count": lambda value, noun: format_count(_count_of(value), noun),
     "of": _share_text,
     "Of": lambda value, noun: start_with_capital(_share_text(value, noun)),
     "interval": _interval_text,

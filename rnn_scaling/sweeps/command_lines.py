@@ -83,9 +83,11 @@ def make_suite_command(
         launcher = [*shlex.split(launch), "-n", str(config.num_processes)]
     program = shlex.join(trainer)
     if tuple(trainer) == TRAINER:
-        program = f"{entry.program()} train"
+        program = f"{entry.get_program_name()} train"
         if config.num_processes > 1 and not launch:
-            program = f"{entry.program()} {_make_local_cluster_words(config)} --"
+            program = (
+                f"{entry.get_program_name()} {_make_local_cluster_words(config)} --"
+            )
     typed = f"{program} {shlex.join(flags)}"
     if launcher:
         typed = f"{shlex.join(launcher)} {typed}"

@@ -34,7 +34,7 @@ from rnn_scaling.sweeps.runs import AnyRun, Trainer
 from rnn_scaling.system import entry
 from rnn_scaling.system.files import input_files
 from rnn_scaling.system.files.output_files import write_text
-from rnn_scaling.system.files.terminal import counted
+from rnn_scaling.system.files.terminal import format_count
 from rnn_scaling.system.processes import alive
 from rnn_scaling.system.processes.process import ProcessOutcome
 
@@ -232,7 +232,7 @@ class Conductor:
 
     def _describe_interruption(self) -> str:
         finished = f"{len(self.records)} of {len(self._jobs)} runs are finished"
-        command = f"{entry.program()} {shlex.join(self._resume_words)}"
+        command = f"{entry.get_program_name()} {shlex.join(self._resume_words)}"
         return f"\ninterrupted: {finished} in {self._out}; to continue:\n  {command}"
 
     def _run_round(
@@ -320,7 +320,7 @@ class Conductor:
         progress = display.SweepDisplay(
             len(self._jobs), num_finished, num_begun=num_earlier
         )
-        runs_left = counted(len(pending_jobs), "run")
+        runs_left = format_count(len(pending_jobs), "run")
         duration = self.describe_duration([job.run for job in pending_jobs])
         progress.board.line(f"{runs_left} left: {duration}")
         try:

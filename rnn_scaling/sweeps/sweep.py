@@ -44,7 +44,7 @@ from rnn_scaling.sweeps.time_budget import (
     has_fixed_length,
 )
 from rnn_scaling.system import entry
-from rnn_scaling.system.files.terminal import counted
+from rnn_scaling.system.files.terminal import format_count
 from rnn_scaling.system.machine.gpus import machine_size
 
 
@@ -334,7 +334,7 @@ def _certify(
         resume_words,
     )
     jobs = certifying_runs.plan_jobs(runs, result.out)
-    print(f"certifying {counted(len(jobs), 'configuration')}", file=sys.stderr)
+    print(f"certifying {format_count(len(jobs), 'configuration')}", file=sys.stderr)
     conductor.run(jobs)
     result.certified = conductor.outcome
     result.outcome.exit_status = conductor.outcome.exit_status
@@ -423,7 +423,7 @@ class _SweepRun:
         remarks = []
         if rounds.num_replaced:
             remarks.append(
-                f"{counted(rounds.num_replaced, 'further run')} replaced runs that "
+                f"{format_count(rounds.num_replaced, 'further run')} replaced runs that "
                 "other processes had disturbed"
             )
         if rounds.is_busy(self.conductor.records):
@@ -441,9 +441,9 @@ class _SweepRun:
         if left_out:
             command = shlex.join(self.continue_words)
             remarks.append(
-                f"{counted(len(left_out), 'run')} did not fit into "
+                f"{format_count(len(left_out), 'run')} did not fit into "
                 f"--minutes={self.budget.minutes:g}: "
                 f"{self.conductor.describe_duration(left_out)}. To add them:\n"
-                f"  {entry.program()} {command}"
+                f"  {entry.get_program_name()} {command}"
             )
         return remarks

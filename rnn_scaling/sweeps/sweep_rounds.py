@@ -25,7 +25,7 @@ from rnn_scaling.records.record import RunRecord
 from rnn_scaling.sweeps.conduct import Records, SweepProgress
 from rnn_scaling.sweeps.plan import CORE_MODES, interleave, repeat_runs
 from rnn_scaling.sweeps.runs import AnyRun
-from rnn_scaling.system.files.terminal import counted
+from rnn_scaling.system.files.terminal import format_count
 
 # Rounds of every configuration.
 MIN_ROUNDS = 2
@@ -240,7 +240,7 @@ class SweepRounds:
             if not self._is_busy_with_as_many_devices(run, records):
                 next_repeats.append(run)
         runs = _select_affordable(next_repeats, progress)
-        return _Choice(runs, f"repeating {counted(len(runs), 'disturbed run')}")
+        return _Choice(runs, f"repeating {format_count(len(runs), 'disturbed run')}")
 
     def _choose_further_round(self, progress: SweepProgress) -> _Choice:
         """Return one more run of each configuration, unless the answer is precise."""

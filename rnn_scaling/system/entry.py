@@ -52,7 +52,7 @@ _SET_UP_BY = {
     "torch": "./run.sh setup-frameworks torch",
     "xprof": "./run.sh tensorboard --profile",
 }
-_program = ""  # how the user calls commands, or "" before `call_program`
+_program = ""  # how the user calls commands, or "" before `set_program_name`
 # Errors of files that the user has named. No code handles them at every place.
 _FILE_ERROR_STATUSES = {
     errno.ENAMETOOLONG: EXIT_USAGE,
@@ -279,13 +279,13 @@ def _report_fault(error: Exception, name: str) -> int:
     return fail(f"{name}: {cause}; {remedy}", status=EXIT_INTERNAL)
 
 
-def program() -> str:
+def get_program_name() -> str:
     """Return the word that starts commands to paste, such as `./run.sh`."""
     return _program or "./run.sh"
 
 
-def call_program(name: str) -> None:
-    """Set the result of `program`; only the first call counts."""
+def set_program_name(name: str) -> None:
+    """Set the result of `get_program_name`; only the first call counts."""
     global _program
     _program = _program or name
 

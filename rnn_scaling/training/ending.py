@@ -19,7 +19,7 @@ from rnn_scaling.config.registry import TEXT_FILES
 from rnn_scaling.config.run_config import RunConfig
 from rnn_scaling.config.spelling import spell
 from rnn_scaling.data import corpus, image_files
-from rnn_scaling.system.files.terminal import counted
+from rnn_scaling.system.files.terminal import format_count
 from rnn_scaling.training.checkpoint_folder import CheckpointError, max_batches
 from rnn_scaling.training.state import RunState
 
@@ -153,7 +153,7 @@ def _count_batches_of_epochs(config: RunConfig) -> int:
     if batches <= measure.num_warmup_batches:
         raise corpus.DataError(
             f"--num_epochs={measure.num_epochs:g} with {samples:,} samples "
-            f"gives {counted(batches, 'batch|batches')} of {global_batch} "
+            f"gives {format_count(batches, 'batch|batches')} of {global_batch} "
             "samples, which are all warm-up "
             f"(--num_warmup_batches={measure.num_warmup_batches}); raise "
             "--num_epochs, or lower --num_warmup_batches"

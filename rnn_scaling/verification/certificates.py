@@ -15,7 +15,7 @@ from rnn_scaling.config.run_options import TrainingOptions
 from rnn_scaling.records.certificate import Certificate, CertifiedBatch
 from rnn_scaling.reports.certificates import certificate_text
 from rnn_scaling.system.files.markdown import format_table
-from rnn_scaling.system.files.terminal import counted
+from rnn_scaling.system.files.terminal import format_count
 from rnn_scaling.verification.rule import Guarantee
 
 _MIN_BOUND = 1e-5  # certificates claim no smaller difference
@@ -154,7 +154,7 @@ def _difference_cell(difference: float | None) -> str:
 def describe_comparison(config: RunConfig, num_batches: int) -> str:
     """Describe the run and the options that its certificate covers."""
     training = config.training
-    batches = counted(num_batches, "batch|batches")
+    batches = format_count(num_batches, "batch|batches")
     if training.gradient_accumulation_steps > 1:
         batches += f" of {training.gradient_accumulation_steps} micro-batches"
     optimizer = training.optimizer

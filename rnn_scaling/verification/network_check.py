@@ -446,9 +446,7 @@ def _compare_gradient_norm(random: np.random.Generator) -> NetworkComparison:
     sparse = tf.IndexedSlices(
         tf.constant(rows), tf.constant(indices), tf.constant(dense.shape)
     )
-    difference = abs(
-        float(gradients.squared_norm(sparse)) / norm(dense) ** 2 - 1.0
-    )
+    difference = abs(float(gradients.squared_norm(sparse)) / norm(dense) ** 2 - 1.0)
     return _make_comparison(
         "gradient norm",
         "repeated rows of an embedding against NumPy, relative",

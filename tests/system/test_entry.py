@@ -316,7 +316,7 @@ def test_commands_to_paste_begin_like_the_command_of_the_user():
         )
         assert done.stdout.startswith(f"{prefix} ab ")
         assert f"    {prefix} ab --a=" in done.stdout
-    assert entry.program() == "./run.sh"
+    assert entry.get_program_name() == "./run.sh"
 
 
 OF_RUN_SH = {  # names in its help that are not commands

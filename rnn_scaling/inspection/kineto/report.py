@@ -15,7 +15,7 @@ from rnn_scaling.inspection.kineto.step_split import PARTS
 from rnn_scaling.reports.sections import Columns, Section, format_markdown, make_grid
 from rnn_scaling.reports.steps import format_milliseconds
 from rnn_scaling.system.files import input_files
-from rnn_scaling.system.files.terminal import counted
+from rnn_scaling.system.files.terminal import format_count
 
 SCHEMA = "rnn_scaling.kineto/1"
 TITLES = {
@@ -51,8 +51,8 @@ def format_text(job: TracedJob, top: int) -> str:
     grids = [make_grid("Parts of a step", parts, ranks)]
     if job.mean("exchange_s"):
         grids.append(make_grid("Exchange per step, and clocks", exchange, ranks))
-    num_steps = counted(len(job.steps), "step")
-    title = f"PyTorch trace, {counted(len(job.traces), 'rank')}, {num_steps}"
+    num_steps = format_count(len(job.steps), "step")
+    title = f"PyTorch trace, {format_count(len(job.traces), 'rank')}, {num_steps}"
     section = Section(title, tuple(grids), tuple(make_statements(job)))
     return format_markdown([section], level=3)
 

@@ -22,7 +22,7 @@ from rnn_scaling.records.importers.reading import (
     make_reading,
 )
 from rnn_scaling.system.files.markdown import Table
-from rnn_scaling.system.files.terminal import counted
+from rnn_scaling.system.files.terminal import format_count
 
 _NOTES = (
     "Only rank 0 writes the file, so all times are from rank 0. A NEGOTIATE "
@@ -85,12 +85,12 @@ class HorovodTimeline(LogFormat):
         num_open = sum(map(bool, timeline.open.values()))
         if num_open:
             notes.append(
-                f"At the end of the file, {counted(num_open, 'tensor')} had an "
+                f"At the end of the file, {format_count(num_open, 'tensor')} had an "
                 "unfinished activity, which is not counted."
             )
         if timeline.num_cycles:
             notes.append(
-                f"The timeline marks {counted(timeline.num_cycles, 'cycle')} "
+                f"The timeline marks {format_count(timeline.num_cycles, 'cycle')} "
                 "of Horovod's background thread."
             )
         return make_reading(

@@ -28,7 +28,7 @@ from rnn_scaling.records.importers.reading import (
     parse_printed,
     run_record,
 )
-from rnn_scaling.system.files.terminal import counted
+from rnn_scaling.system.files.terminal import format_count
 
 # Ranks of one run that each time the same synchronous steps differ by less: they start
 # and stop within milliseconds.
@@ -346,7 +346,7 @@ def _repeated_total_notes(groups: Sequence[Sequence[_Total]], unit: str) -> list
         "lowest rank printed it."
     )
     if len(repeated) > 1:
-        note += f" The same holds for {counted(len(repeated) - 1, 'more run')}."
+        note += f" The same holds for {format_count(len(repeated) - 1, 'more run')}."
     return [note]
 
 

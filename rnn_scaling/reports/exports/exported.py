@@ -16,7 +16,7 @@ from rnn_scaling.analysis.metrics import METRICS
 from rnn_scaling.analysis.rows import Row
 from rnn_scaling.records.folder import Folder
 from rnn_scaling.records.record import RunRecord
-from rnn_scaling.system.files.terminal import counted
+from rnn_scaling.system.files.terminal import format_count
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -46,7 +46,7 @@ class ExportedRow:
     @property
     def title(self) -> str:
         """The series and its number of devices; unique on one machine."""
-        return f"{self.series}, {counted(self.row.num_devices, 'device')}"
+        return f"{self.series}, {format_count(self.row.num_devices, 'device')}"
 
 
 @dataclasses.dataclass(frozen=True)

@@ -14,7 +14,7 @@ from rnn_scaling.analysis.grouping import group_by
 from rnn_scaling.analysis.metrics import list_step_times
 from rnn_scaling.reports.exports.exported import Exported, ExportedRun
 from rnn_scaling.system.files.output_files import write_text
-from rnn_scaling.system.files.terminal import counted
+from rnn_scaling.system.files.terminal import format_count
 
 _METRIC = "seconds_per_step"
 
@@ -35,7 +35,7 @@ def write(exported: Exported, destination: str) -> str:
     for points, series in files.items():
         name = "devices-" + "-".join(map(str, points))
         write_text(_format_file(points, dict(series)), folder / f"{name}.txt")
-    return f"{folder}: {counted(len(files), 'file')} with {len(all_times)} series"
+    return f"{folder}: {format_count(len(files), 'file')} with {len(all_times)} series"
 
 
 def _times_of_series(runs: Sequence[ExportedRun]) -> dict[str, Times]:

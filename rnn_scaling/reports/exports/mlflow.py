@@ -4,7 +4,7 @@
 """
 
 from rnn_scaling.reports.exports.exported import Exported, batch_values
-from rnn_scaling.system.files.terminal import counted
+from rnn_scaling.system.files.terminal import format_count
 
 
 def write(exported: Exported, destination: str) -> str:
@@ -32,4 +32,4 @@ def write(exported: Exported, destination: str) -> str:
             record = exported.folder / f"{run.name}.json"
             if record.is_file():
                 mlflow.log_artifact(str(record))
-    return f"{destination}: {counted(len(exported.runs), 'run')}"
+    return f"{destination}: {format_count(len(exported.runs), 'run')}"

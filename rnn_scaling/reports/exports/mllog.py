@@ -8,7 +8,7 @@ from pathlib import Path
 from rnn_scaling.reports import mlperf_log
 from rnn_scaling.reports.exports.exported import Exported
 from rnn_scaling.system.files.output_files import write_text
-from rnn_scaling.system.files.terminal import counted
+from rnn_scaling.system.files.terminal import format_count
 
 
 def write(exported: Exported, destination: str) -> str:
@@ -22,11 +22,11 @@ def write(exported: Exported, destination: str) -> str:
         if run.record.options.is_ours:
             write_text(mlperf_log.format_log(run.record), folder / f"{run.name}.log")
             num_logs += 1
-    line = f"{folder}: {counted(num_logs, 'log')}"
+    line = f"{folder}: {format_count(num_logs, 'log')}"
     num_others = len(exported.runs) - num_logs
     if num_others:
         line += (
-            f"; left out {counted(num_others, 'run')} of other programs, which "
+            f"; left out {format_count(num_others, 'run')} of other programs, which "
             "record no number of samples"
         )
     return line

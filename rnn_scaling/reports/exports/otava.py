@@ -17,7 +17,7 @@ from pathlib import Path
 from rnn_scaling.reports.exports.exported import Exported, ExportedRow, ExportedRun
 from rnn_scaling.system.files.input_files import format_json
 from rnn_scaling.system.files.output_files import write_text
-from rnn_scaling.system.files.terminal import counted
+from rnn_scaling.system.files.terminal import format_count
 
 # Metrics that are exported, and whether a larger (1) or smaller (-1) value is better.
 _DIRECTIONS = {"items_per_second": 1, "step_p50_s": -1, "step_p95_s": -1}
@@ -42,7 +42,7 @@ def write(exported: Exported, destination: str) -> str:
         tests[name] = _make_test(path, metrics)
     # Otava reads YAML, and JSON is YAML.
     write_text(format_json({"tests": tests}), folder / "otava.yaml")
-    return f"{folder}: otava.yaml and {counted(len(tests), 'CSV file')}"
+    return f"{folder}: otava.yaml and {format_count(len(tests), 'CSV file')}"
 
 
 def _make_test(path: Path, metrics: Sequence[str]) -> dict:

@@ -13,7 +13,7 @@ from rnn_scaling.analysis.confidence import Interval
 from rnn_scaling.analysis.metrics import METRICS
 from rnn_scaling.reports.exports.exported import Exported, ExportedRow
 from rnn_scaling.system.files.output_files import write_text
-from rnn_scaling.system.files.terminal import counted
+from rnn_scaling.system.files.terminal import format_count
 
 _PREFIX = "rnn_scaling"
 # Suffix of a gauge -> what its HELP line adds to the title of the metric.
@@ -30,7 +30,7 @@ def write(exported: Exported, destination: str) -> str:
     """Write a file; return a line about it."""
     path = Path(destination)
     write_text(format_metrics(exported), path)
-    return f"{path}: {counted(len(exported.rows), 'row')}"
+    return f"{path}: {format_count(len(exported.rows), 'row')}"
 
 
 def format_metrics(exported: Exported) -> str:

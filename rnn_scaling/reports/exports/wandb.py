@@ -4,7 +4,7 @@
 """
 
 from rnn_scaling.reports.exports.exported import Exported, batch_values
-from rnn_scaling.system.files.terminal import counted
+from rnn_scaling.system.files.terminal import format_count
 
 
 def write(exported: Exported, destination: str) -> str:
@@ -25,4 +25,4 @@ def write(exported: Exported, destination: str) -> str:
             for step, values in enumerate(batch_values(run)):
                 session.log(dict(values), step=step)
             session.summary.update(dict(run.metrics))
-    return f"{destination}: {counted(len(exported.runs), 'run')}"
+    return f"{destination}: {format_count(len(exported.runs), 'run')}"

@@ -40,7 +40,7 @@ from rnn_scaling.reports.summary import SeriesSummary, Summary
 from rnn_scaling.reports.summary_builder import MAX_JUDGED
 from rnn_scaling.reports.wording import sentence, sentences
 from rnn_scaling.system import entry
-from rnn_scaling.system.files.terminal import counted
+from rnn_scaling.system.files.terminal import format_count
 
 # Smallest change of a rate that is printed, "0.1 %"; a smaller one is "at most" this.
 _MIN_PRINTED_CHANGE = 0.001
@@ -73,7 +73,7 @@ def render(summary: Summary) -> bytes:
 
 def _about_texts(summary: Summary) -> list[str]:
     """Return runs, machine, models and dates."""
-    texts = [counted(summary.num_runs, "run")]
+    texts = [format_count(summary.num_runs, "run")]
     facts = {fact.name: fact.text for fact in summary.facts}
     for name, noun in _FIRST_FACTS.items():
         if name in facts:
@@ -81,7 +81,7 @@ def _about_texts(summary: Summary) -> list[str]:
     models = list(dict.fromkeys(series.model for series in summary.series))
     has_one_model = len(models) == 1
     texts.append(
-        f"model {models[0]}" if has_one_model else counted(len(models), "model")
+        f"model {models[0]}" if has_one_model else format_count(len(models), "model")
     )
     start_times = [run.environment.started for run in summary.records]
     if days := sorted({start[:10] for start in start_times if start}):
@@ -350,7 +350,7 @@ def _repetition_blocks(summary: Summary) -> list[Block]:
         (series.title, repeat_commands.list_commands(series))
         for series in summary.series[:_MAX_COMMANDS]
     ]
-    report = f"{entry.program()} report {shlex.quote(summary.name)}"
+    report = f"{entry.get_program_name()} report {shlex.quote(summary.name)}"
     blocks: list[Block] = [
         Text("This command makes this page and its files:", "note"),
         document.Command(report, "the report"),

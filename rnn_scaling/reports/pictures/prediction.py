@@ -19,7 +19,7 @@ from rnn_scaling.reports.explorer import Axis, Line, Point
 from rnn_scaling.reports.pictures import bars, charts, figures
 from rnn_scaling.reports.pictures.bars import Bar
 from rnn_scaling.reports.prediction import PERCENT, list_points
-from rnn_scaling.system.files.terminal import counted
+from rnn_scaling.system.files.terminal import format_count
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -184,7 +184,7 @@ def _make_bars(prediction: Prediction) -> list[Bar]:
         for name, share in point.parts.items():
             if share > 0:
                 bar_parts.append((name, PERCENT * share))
-        title = counted(point.devices, noun)
+        title = format_count(point.devices, noun)
         series_bars.append(Bar(title, bar_parts, efficiency))
     return series_bars
 
@@ -232,7 +232,7 @@ def draw_changes(sensitivities: Sequence[Sensitivity]) -> Figure:
         ]
         bars.draw(axes, gains, styles, start=1.0, digits=2)
         curve = sensitivity.curve
-        size = counted(sensitivity.devices, _device_noun(curve))
+        size = format_count(sensitivity.devices, _device_noun(curve))
         axes.set_title(f"{curve.name}, {size}")
         axes.set_xlabel("rate, as a multiple of the rate now")
     _add_title_if_cut(figure, len(sensitivities), "answers")

@@ -40,7 +40,7 @@ def print_fitted(text: str, stream: TextIO | None = None) -> None:
     stream.flush()
 
 
-def counted(count: int, noun: str) -> str:
+def format_count(count: int, noun: str) -> str:
     """Return a number with its noun, as in "1 run" and "3 runs".
 
     Args:

@@ -89,7 +89,7 @@ class ProcessOutcome:
 
 def make_module_command(name: str, python: str = sys.executable) -> tuple[str, ...]:
     """Return the command that runs a module of this package from any folder."""
-    return python, str(START), entry.program(), name
+    return python, str(START), entry.get_program_name(), name
 
 
 def run_together(

@@ -20,7 +20,7 @@ def main(words: list[str]) -> None:
     from rnn_scaling.system import entry
 
     del sys.path[0]  # The package is imported; its folder has no other modules.
-    entry.call_program(program)
+    entry.set_program_name(program)
     import runpy
 
     runpy.run_module(module, run_name="__main__", alter_sys=True)

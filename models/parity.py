@@ -1,4 +1,4 @@
-"""Outputs, final states and gradients of a kernel, for comparisons.
+"""Compute the outputs, final states and gradients of a kernel, to compare kernels.
 
 T: steps, B: sentences, D: width of the input, U: units.
 

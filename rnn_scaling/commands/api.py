@@ -1,4 +1,4 @@
-"""The commands as functions, for programs in Python that import rnn_scaling.
+"""Run the commands as functions, for Python programs that import rnn_scaling.
 
 `rnn_scaling/__init__.py` exports these functions. Their arguments and defaults are
 public: add arguments at the end, with a default.

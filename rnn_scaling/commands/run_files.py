@@ -1,4 +1,4 @@
-"""Observers of a run that write its files and print its notices.
+"""Write the files of a run and print its notices, as observers of the run.
 
 `train` and `verify` give them to `training.run`. They are here because `training` must
 not import `reports`. `training.observers` defines the order of the calls.

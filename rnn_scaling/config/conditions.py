@@ -1,4 +1,4 @@
-"""Options that only some configurations read; setting an unread one is an error.
+"""Find out which options a configuration reads; setting an unread one is an error.
 
 A new condition is a row of `_CONDITIONS_OF_OPTIONS`; help texts, keys of configurations
 and errors follow from it.

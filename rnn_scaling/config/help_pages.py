@@ -1,6 +1,6 @@
-"""The output of `--help`: a first screen, a group of flags, one flag, or all flags.
+"""Write the output of `--help`: a first screen, a group of flags, one, or all flags.
 
-Only `flags` calls these functions.
+Only `flags` calls these functions. They only make texts.
 """
 
 import dataclasses

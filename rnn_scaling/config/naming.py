@@ -1,4 +1,4 @@
-"""The options that name a configuration, for series and for pairs of runs.
+"""Choose the options that name a configuration in series and in pairs of runs.
 
 Series and configurations of all reports follow these rules: a change here regroups the
 rows of old records.

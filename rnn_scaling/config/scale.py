@@ -1,4 +1,4 @@
-"""The size of a configuration, and the option that grows along a series.
+"""Find the size of a configuration, and the option that grows along its series.
 
 Rows, plans and reports ask here for the number of devices.
 """

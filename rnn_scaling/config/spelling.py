@@ -1,4 +1,4 @@
-"""Options as a user writes them: a flag, and the command that runs a configuration.
+"""Spell an option as a flag, and a configuration as the command that runs it.
 
 Messages and reports spell commands only with these functions, so that they can be
 pasted.

@@ -1,4 +1,4 @@
-"""The task of another framework: weights, batches and reference losses.
+"""Make the task of another framework: weights, batches and reference losses.
 
 `starting` calls `make_task` in this suite's process, which trains the reference with
 TensorFlow. The keys of a batch are the fields of our layout with `_lengths` for

@@ -1,4 +1,4 @@
-"""A run of another framework: this process becomes the framework's Python.
+"""Start a run of another framework: this process becomes the framework's Python.
 
 The process stays the same, so that its parent can end it together with its children.
 The task is in a file without a name, which is deleted with its last reader.

@@ -1,4 +1,4 @@
-"""An observer of a run that counts and traces the operators of its step.
+"""Count and trace the operators of a step while a run goes on, as an observer.
 
 `train` adds the observer if the options ask for a trace.
 """

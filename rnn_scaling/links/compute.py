@@ -1,4 +1,4 @@
-"""The rate of TensorFlow's MatMul on all devices at once: an upper limit for runs.
+"""Measure the rate of TensorFlow's MatMul on all devices at once, a limit for runs.
 
 `worker` calls `measure` in a separate process.
 """

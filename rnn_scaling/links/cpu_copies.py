@@ -1,4 +1,4 @@
-"""Transfers between TensorFlow's logical CPU devices: time, and whether it copies.
+"""Time transfers between TensorFlow's logical CPU devices, and find out if it copies.
 
 `worker` calls `measure` in a separate process; `reduce` uses `find_address` to find
 shared buffers.

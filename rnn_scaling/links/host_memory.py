@@ -1,4 +1,4 @@
-"""Bandwidth of the host's memory and caches, on one core and on all.
+"""Measure the bandwidth of the host's memory and caches, on one core and on all.
 
 It is measured with memcpy, memchr and memset of the C library, without TensorFlow.
 ctypes releases Python's lock during a call, so threads run at the same time. Bytes are

@@ -1,4 +1,4 @@
-"""The picture of links.md: bandwidth and time over size, with the fitted lines.
+"""Draw the picture of links.md: bandwidth and time over size, with the fitted lines.
 
 `measuring` writes it next to links.md; it shows the same `Measurements`.
 """

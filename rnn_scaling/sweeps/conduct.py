@@ -116,7 +116,12 @@ class SweepProgress(Protocol):
 
 
 class Conductor:
-    """Runs the jobs of one command, round by round."""
+    """Runs the jobs of one command, round by round, and keeps their records.
+
+    Each of `sweep`, `ab`, `recommend` and `inspect` makes one. A search calls
+    `run_rounds` with the function that chooses its runs; a fixed plan calls `run` or
+    `run_repeats`.
+    """
 
     def __init__(
         self,

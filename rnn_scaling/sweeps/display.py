@@ -1,4 +1,4 @@
-"""The progress of a sweep on stderr: a live bar on a terminal, or else a line per run.
+"""Show the progress of a sweep on stderr: a bar on a terminal, or else a line per run.
 
 Only `conduct` uses `SweepDisplay`.
 """

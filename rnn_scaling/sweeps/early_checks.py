@@ -1,4 +1,4 @@
-"""Warnings before a sweep starts: too few cores, and other processes.
+"""Warn before a sweep starts if cores are too few, or if other processes use them.
 
 Trainers call these checks before their first run.
 """

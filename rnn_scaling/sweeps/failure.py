@@ -1,4 +1,4 @@
-"""Why a run has no result, in one line of text.
+"""Explain in one line why a run has no result.
 
 PROGRESS and RATE must match the lines that training/progress.py prints. PLACEHOLDER is
 stored in records, and training/recording.py writes it too.

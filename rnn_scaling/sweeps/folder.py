@@ -1,4 +1,4 @@
-"""A folder of records: its lock, and which runs of a plan it already contains.
+"""Lock a folder of records, and find the runs of a plan that it already contains.
 
 `conduct` asks before each run. Names of files are part of the format of a folder:
 `records.folder` reads the same names.

@@ -1,4 +1,4 @@
-"""The command of a user's program, with places such as {num_devices} for values. Pure.
+"""Fill the places of a user's command, such as {num_devices}, with the values of a run.
 
 Commands of users contain the names of places (docs/any_trainer.md): never rename one.
 """

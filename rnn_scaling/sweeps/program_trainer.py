@@ -1,4 +1,4 @@
-"""A user's program in a sweep: its output is kept, and its record or log is judged.
+"""Run a user's program in a sweep, keep its output, and judge its record or log.
 
 `conduct` knows only the interface `runs.Trainer`. Everything that is special about a
 user's program is here and in the modules `program_*`.

@@ -1,4 +1,4 @@
-"""The ranks of a run: how they start, here or by a launcher, and which of them failed.
+"""Start the ranks of a run, here or by a launcher, and find the one that failed.
 
 `Starter.tasks` returns the tasks in the order of the ranks, because
 `ProcessOutcome.task` is read as the number of the rank that failed.

@@ -1,4 +1,4 @@
-"""The runs of `recommend`: update modes, the largest batch, or numbers of threads.
+"""Make the runs of `recommend`, which compare modes, batch sizes or threads.
 
 `commands.recommend` reads a `Request` and prints its `Advice`.
 """

@@ -1,4 +1,4 @@
-"""This suite's trainer in a sweep, which writes its own records.
+"""Run this suite's trainer in a sweep; it writes its own records.
 
 It implements `runs.Trainer`; `conduct` calls it.
 """

@@ -1,4 +1,4 @@
-"""The runs of `sweep`: combinations of values, in rounds until the answer is precise.
+"""Make the runs of `sweep`: combinations of values, in rounds until they are precise.
 
 `commands.sweep` and `rnn_scaling.sweep` call `run_sweep`.
 """

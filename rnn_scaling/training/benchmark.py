@@ -1,4 +1,4 @@
-"""One run: build the step, warm up, time the batches, and collect the record.
+"""Make one run: build the step, warm up, time the batches, and collect the facts.
 
 `training.run` calls `run` in its working thread, after it has joined the other ranks.
 The order of building is visible in results: variables, input and step must be created

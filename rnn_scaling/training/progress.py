@@ -1,4 +1,4 @@
-"""The progress of a run on stderr.
+"""Show the progress of a run on stderr.
 
 A terminal shows a bar; any other stream gets a plain line every few seconds.
 """

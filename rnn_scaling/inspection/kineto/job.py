@@ -1,4 +1,4 @@
-"""The traces of all ranks of a job, and the ranks that the others wait for.
+"""Read the traces of all ranks of a job, and find the ranks that the others wait for.
 
 `inspect` reads a job with `read_job`; `report` shows it.
 """

@@ -1,4 +1,4 @@
-"""Busy time, overlap and gaps of events in the order of their starts.
+"""Add up the busy time, overlaps and gaps of events, in the order of their starts.
 
 The memory does not grow with the number of events: a union of sorted intervals needs
 only the latest end so far, and an overlap is |A| + |B| - |A or B|.

@@ -1,9 +1,7 @@
-"""Facts about commits from git: order, dates, subjects, distance, and web address.
+"""Ask git about commits: their order, dates, subjects, distance and web address.
 
-They are unknown without git or a repository, or if the commit is missing, for example
-after a rebase.
-
-Histories order their entries by the commits that `find` returns.
+Histories order their entries with the answers. An answer is unknown without git or a
+repository, or if the commit is missing, for example after a rebase.
 """
 
 import dataclasses

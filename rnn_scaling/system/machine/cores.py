@@ -1,4 +1,4 @@
-"""The cores of this process: how many, which, and binding to them.
+"""Find the cores that this process may use, and bind it to some of them.
 
 `bind_to_cores` changes this process; all other functions only ask.
 """

@@ -1,4 +1,4 @@
-"""The NVIDIA GPUs that this process sees, found without loading CUDA or TensorFlow.
+"""Find the NVIDIA GPUs that this process sees, without loading CUDA or TensorFlow.
 
 Everything that must know GPUs before TensorFlow loads asks here.
 """

@@ -1,4 +1,4 @@
-"""The measured rate of matrix products of this machine, in a file of the user's cache.
+"""Keep the measured rates of matrix products in a file of the user's cache.
 
 The field names of `Peak` and `PeakPlace` are keys of this file. An entry that lacks one
 is ignored without a message.

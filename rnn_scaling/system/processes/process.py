@@ -1,4 +1,4 @@
-"""Child processes with a time limit, which leave no process running.
+"""Run child processes with a time limit, and leave none of them running.
 
 Sweeps, links and verification start their programs as `Task`s.
 """

@@ -75,6 +75,9 @@ NEVER_TENSORFLOW = (
             "rank_report",
             "machine_watch",
             "record_file",
+            "record_keeper",
+            "run_errors",
+            "worker_steps",
             "acceptance",
         )
     ),

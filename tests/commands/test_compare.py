@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import random
+from pathlib import Path
 
 import pytest
 
@@ -10,8 +11,9 @@ from rnn_scaling.analysis.comparison import judgement
 from rnn_scaling.analysis.history import entries
 from rnn_scaling.commands import compare
 from rnn_scaling.records import folder, history, record
-from rnn_scaling.reports import json_report
+from rnn_scaling.reports import comparison, json_report
 from rnn_scaling.reports.comparison_statements import (
+    A_AND_B,
     method_statements,
     verdict_statements,
 )
@@ -113,6 +115,18 @@ def test_exact_text(name, words, go, tmp_path, is_golden):
     status, out, _ = go(*words, "--force_incomparable=cpu_governor")
     assert status == 1
     assert is_golden(name, out)
+
+
+def test_two_settings_are_called_a_and_b(tmp_path, monkeypatch):
+    write_golden_sides(tmp_path)
+    (tmp_path / "before").rename(tmp_path / "a")
+    (tmp_path / "after").rename(tmp_path / "b")
+    monkeypatch.chdir(tmp_path)
+    question = judgement.Question(accepted=frozenset({"cpu_governor"}))
+    report = comparison.read_and_judge(Path("a"), Path("b"), question)
+    text = comparison.render_text(report, A_AND_B).lower()
+    assert "before" not in text
+    assert "after" not in text
 
 
 @pytest.mark.parametrize("metric", ["items_per_second", "speedup", "efficiency"])

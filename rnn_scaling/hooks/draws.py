@@ -89,6 +89,7 @@ class Draws:
         self._has_drawn = False
         self._count = 0  # of numbers that are not fixed
         self._content = _new_digest()
+        self._sum = 0  # of the digests of all draws
         self._by_length: dict[int, Any] = {}
 
     @contextlib.contextmanager
@@ -199,6 +200,7 @@ class Draws:
         """Return the count and a digest of the numbers; None without any.
 
         Numbers also have digests by the length of their array, such as a batch's size.
+        The sum of the digests shows whether ranks together draw as one process does.
         """
         if not self._has_drawn:
             return None
@@ -207,6 +209,7 @@ class Draws:
             "count": self._count,
             "digest": self._content.hexdigest(),
             "by_length": by_length,
+            "sum": self._sum,
         }
 
     def _draw_python(
@@ -220,8 +223,14 @@ class Draws:
         self._has_drawn = True
         self.num_drawn += 1
         self._count += not self._are_fixed
-        self._content.update(repr(value).encode())
+        content = _new_digest()
+        content.update(repr(value).encode())
+        self._add(content.hexdigest())
         return value
+
+    def _add(self, content: str) -> None:
+        self._content.update(content.encode())
+        self._sum += int(content, 16)
 
     def _draw(self, original: Any, *args: Any, **options: Any) -> Any:
         """Draw numbers by a function of torch."""
@@ -256,10 +265,11 @@ class Draws:
             tensor = tensor[:1]
         elif not self._are_fixed:
             self._count += tensor.numel() * (not is_order)
-        content = digest(tensor).encode()
-        self._content.update(content)
+        content = digest(tensor)
+        self._add(content)
         if tensor.dim():
-            self._by_length.setdefault(len(tensor), _new_digest()).update(content)
+            of_length = self._by_length.setdefault(len(tensor), _new_digest())
+            of_length.update(content.encode())
         return values
 
 

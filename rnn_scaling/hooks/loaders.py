@@ -68,6 +68,7 @@ class Loaders:
         self._accesses: list[int] = []
         self._probed: set[int] = set()
         self._probes: list[list[str]] = []
+        self._digests: dict[int, list[str] | None] = {}
         self._is_reading = False
         self._num_samples = 0
 
@@ -169,6 +170,8 @@ class Loaders:
         if not isinstance(loader.dataset, data.IterableDataset):
             # Scripts often seed their ranks after they have created the loader.
             self._probe(loader.dataset)
+            if self._settings.get("describe") and number not in self._digests:
+                self._digests[number] = self._read_all(loader.dataset)
         self._draws.fix()
         with self._draws.paused():
             iterator = original(loader)
@@ -251,19 +254,21 @@ class Loaders:
             self._is_reading = True
             drawn = list(itertools.islice(iter(loader._index_sampler), MAX_SAMPLES))
             facts["epoch"] = [self._base_numbers(0, batch) for batch in drawn]
-            facts["digests"] = self._digests(loader.dataset)
+            number = self._loaders.index(loader)
+            facts["digests"] = self._digests.get(number)
         except Exception as e:
             facts["problem"] = f"{type(e).__name__}: {e}"
         return facts
 
-    @staticmethod
-    def _digests(dataset: Any) -> list[str] | None:
-        """Return the digest of each sample; None if they are many or random."""
+    def _read_all(self, dataset: Any) -> list[str] | None:
+        """Return the digest of each sample; None if they are many or random.
+
+        The first epoch begins: later ones may have other samples.
+        """
         if not 0 < len(dataset) <= _MAX_DIGESTS:
             return None
-        digests = [sketches.item_digest(dataset[i]) for i in range(len(dataset))]
-        again = sketches.item_digest(dataset[0])
-        return digests if again == digests[0] else None
+        digests = self._read_copy(dataset, [*range(len(dataset)), 0])
+        return digests[:-1] if digests and digests[-1] == digests[0] else None
 
     def _length(self, original: Any, loader: Any) -> int:
         length = original(loader)
@@ -310,17 +315,22 @@ class Loaders:
         if id(dataset) in self._probed:
             return
         self._probed.add(id(dataset))
+        numbers = list(range(_NUM_PROBED))
+        if hasattr(dataset, "__len__"):
+            numbers = numbers[: len(dataset)]
+        self._probes.append(self._read_copy(dataset, numbers * 2))
+
+    def _read_copy(self, dataset: Any, numbers: list[int]) -> list[str]:
+        """Return digests of samples of a copy; [] if they cannot be read yet."""
         was_reading = self._is_reading
         self._is_reading = True
         states = draws.random_states()
         try:
             twin = copy.deepcopy(dataset)
-            indices = range(min(len(twin), _NUM_PROBED))
             with self._draws.paused():
-                digests = [sketches.item_digest(twin[i]) for i in (*indices, *indices)]
-            self._probes.append(digests)
+                return [sketches.item_digest(twin[i]) for i in numbers]
         except Exception:  # The script may still change the data set.
-            self._probes.append([])
+            return []
         finally:
             draws.set_random_states(states)
             self._is_reading = was_reading

@@ -19,7 +19,8 @@ class Model:
     """Finds the modules that a script trains when training begins."""
 
     def __init__(self) -> None:
-        self._buffers: dict[str, torch.Tensor] = {}
+        # By name of a buffer: its module, which may replace the tensor, and its key.
+        self._buffers: dict[str, tuple[torch.nn.Module, str]] = {}
         # Modules without children, by name.
         self._modules: dict[str, torch.nn.Module] = {}
 
@@ -39,12 +40,12 @@ class Model:
                 elif not parameter.requires_grad:
                     same_name = frozen.setdefault(_shorten(name), [])
                     same_name.append(digest(parameter))
-            for name, buffer in root.named_buffers():
-                if buffer.is_floating_point():
-                    self._buffers[_shorten(name)] = buffer
             for path, module in root.named_modules():
                 name = type(module).__name__
                 layers[name] = layers.get(name, 0) + 1
+                for key in module._buffers:
+                    full_name = _shorten(f"{path}.{key}".lstrip("."))
+                    self._buffers[full_name] = (module, key)
                 if is_trained and not any(module.children()):
                     self._modules[_shorten(path) or name] = module
         return {
@@ -54,14 +55,26 @@ class Model:
             "names": names,
             "layers": layers,
             "frozen": frozen,
+            "has_shards": any(
+                hasattr(each, "full_tensor") for each in parameters.by_key.values()
+            ),
             "buffers": self.describe_buffers(),
         }
 
+    def _current_buffers(self) -> dict[str, torch.Tensor]:
+        buffers = {}
+        for name, (module, key) in self._buffers.items():
+            buffer = module._buffers.get(key)
+            if buffer is not None and buffer.is_floating_point():
+                buffers[name] = buffer
+        return buffers
+
     def describe_buffers(self) -> dict[str, Any]:
-        return describe_tensors(self._buffers)
+        return describe_tensors(self._current_buffers())
 
     def digest_buffers(self) -> dict[str, str]:
-        return {name: digest(buffer) for name, buffer in self._buffers.items()}
+        buffers = self._current_buffers()
+        return {name: digest(buffer) for name, buffer in buffers.items()}
 
     def list_eval_modules(self) -> list[str]:
         """Return the names of the modules that are not in training."""

@@ -46,6 +46,7 @@ class Cause(str, enum.Enum):
     EQUAL_DROPOUT = "equal-dropout"
     INITIAL_WEIGHTS = "initial-weights"
     REPLICAS_DRIFT = "replicas-drift"
+    STATES_DIFFER = "states-differ"
     STATISTICS = "statistics"
     LOCAL_SEARCH = "local-search"
     SCHEDULE_LOST = "schedule-lost"
@@ -62,6 +63,8 @@ class Cause(str, enum.Enum):
     PADDING_COUNTED = "padding-counted"
     CHANGED_OUTSIDE = "changed-outside"
     OTHER_LOSS = "other-loss"
+    OWN_STATE = "own-state"
+    LOSS_OF_BATCH = "loss-of-batch"
     PADDING_READ = "padding-read"
     ONE_RANK_RIGHT = "one-rank-right"
     WEIGHTS_AVERAGED = "weights-averaged"
@@ -188,6 +191,8 @@ class GradientFeatures(Features):
       shares_values: Whether a forward pass uses values of other ranks.
       one_is_right: Whether a rank applies the right gradient.
       weights_agree: Whether all ranks begin the next step with equal weights.
+      is_later: Whether the gradients of an earlier step of the optimizer are right.
+      no_sum: Whether the gradient of one process is no sum of local gradients.
       are_multiples: Whether ranks apply different multiples of the same gradient.
     """
 
@@ -214,6 +219,8 @@ class GradientFeatures(Features):
     shares_values: bool | None = None
     one_is_right: bool | None = None
     weights_agree: bool | None = None
+    is_later: bool | None = None
+    no_sum: bool | None = None
     are_multiples: bool | None = None
 
 
@@ -279,10 +286,12 @@ class ReplicaFeatures(Features):
     Attributes:
       searches_differ: Whether optimizers search along a line by other losses.
       passes_differ: Whether the ranks make different numbers of backward passes.
+      states_differ: Whether equal gradients are applied to equal weights.
     """
 
     searches_differ: bool | None = None
     passes_differ: bool | None = None
+    states_differ: bool | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -378,13 +387,15 @@ _GRADIENT_TABLE = (
     _gradients(Cause.CHANGED_OUTSIDE, changed_outside=True),
     _gradients(Cause.VALUES_WITHOUT_GRADIENT, exchanges=True),
     _gradients(Cause.STATISTICS, loss_differs=True, shares_values=True),
+    _gradients(Cause.OWN_STATE, loss_differs=True, is_later=True),
     _gradients(Cause.OTHER_LOSS, loss_differs=True),
     _gradients(
         Cause.ONE_RANK_RIGHT, part=Part.ALL, ranks_agree=False, one_is_right=True
     ),
     _gradients(Cause.CLIPPED_LOCALLY, clipped=True),
-    _gradients(Cause.MEAN_OF_RANKS, over_ranks=RankWeights.OTHER),
+    _gradients(Cause.MEAN_OF_RANKS, over_ranks=RankWeights.OTHER, no_sum=False),
     _gradients(Cause.PADDING_READ, lengths_differ=True),
+    _gradients(Cause.LOSS_OF_BATCH, no_sum=True),
     _gradients(Cause.UNEXPLAINED),
 )
 _CAUSES_OF_SETTINGS = {
@@ -426,6 +437,7 @@ TABLES: Mapping[Subject, Sequence[Signature]] = {
     Subject.WEIGHTS: (
         Signature(Cause.LOCAL_SEARCH, ReplicaFeatures(searches_differ=True)),
         Signature(Cause.UNEQUAL_STEPS, ReplicaFeatures(passes_differ=True)),
+        Signature(Cause.STATES_DIFFER, ReplicaFeatures(states_differ=True)),
         Signature(Cause.REPLICAS_DRIFT, ReplicaFeatures()),
     ),
     Subject.BUFFERS: (Signature(Cause.STATISTICS, ReplicaFeatures()),),

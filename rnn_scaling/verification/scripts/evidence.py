@@ -84,6 +84,16 @@ class Evidence:
         is_complete = driven and all(rank["steps"] for rank in driven)
         return [self.ranks, driven] if is_complete else [self.ranks]
 
+    def with_own_noise(self, one_process: Record) -> tuple[list[Record], Record]:
+        """Return the ranks and one process, if possible without fixed numbers.
+
+        Args:
+          one_process: The run of one process if no numbers are fixed.
+        """
+        if "noisy" not in self.runs:
+            return self.ranks, one_process
+        return self.runs["noisy"]["ranks"], self.runs["noisy_serial"]["ranks"][0]
+
     def noisy_steps(self, number: int) -> list[Record]:
         """Return a step of each rank with its own noise; [] without such a step."""
         ranks = self.runs.get("noisy", {"ranks": []})["ranks"]
@@ -141,7 +151,7 @@ class Evidence:
         """
         isolated = self.runs.get("isolated", {"ranks": [{"steps": ()}]})
         steps = isolated["ranks"][0]["steps"]
-        if not steps:
+        if not steps or not self.has_other_rows():
             return False
         rows, isolated_rows = samples.rows_of_steps(
             [self.ranks[-1]["steps"][0]], [steps[0]]
@@ -220,6 +230,9 @@ def relation_of_noise(
     for number in range(min(first, num_steps - 1), num_steps):
         expected = one_process["steps"][number].get("noise")
         noise = [rank["steps"][number].get("noise") for rank in ranks]
+        total = sum(one.get("sum", 0) for one in noise if one)
+        if total and expected and total == expected.get("sum"):
+            continue  # Together, the ranks draw the numbers of one process.
         if any(one != noise[0] for one in noise):
             return OwnNoise.DIFFERENT
         if not noise[0] or noise[0] == expected:

@@ -129,6 +129,21 @@ def frozen_weights_differ(starts: Sequence[Record]) -> bool:
     return False
 
 
+def splits_layers(start: Record) -> bool:
+    """Return whether ranks have parts of layers, but not of FSDP, which has own classes."""
+    is_fsdp = any(name.startswith("FSDP") for name in start["layers"])
+    return bool(start.get("has_shards")) and not is_fsdp
+
+
+def apply_equally(ranks: Sequence[Record], number: int) -> bool:
+    """Return whether all ranks apply equal gradients to equal weights in a step."""
+    steps = [rank["steps"][number] for rank in ranks]
+    inputs = []
+    for step in steps:
+        inputs.append((numbers.digests(step["gradients"]), step.get("before")))
+    return inputs[0][1] is not None and all(each == inputs[0] for each in inputs)
+
+
 def averages_weights(ranks: Sequence[Record]) -> bool:
     """Return whether ranks train apart for some steps and then average their weights.
 

@@ -126,6 +126,10 @@ class _Judge:
         repeats = self._difference_of_repeats()
         if reason := self._reason_not_to_judge(repeats):
             values = {"share": repeats}
+            # The norm of a shard is not the norm of all gradients.
+            clipping = self._clipping(self._evidence.ranks)
+            if reason == "flat-parameters" and clipping:
+                return Verdict(Answer.WRONG, (clipping,))
             return Verdict(Answer.CANNOT_TELL, reason=reason, values=values)
         gradients = self._gradient_judge.judge()
         if gradients.kind == "by-parts":
@@ -170,6 +174,8 @@ class _Judge:
         ranks = [*self._evidence.ranks, self._evidence.reference]
         if any(rank["steps"][0].get("has_flat_parameters") for rank in ranks):
             return "flat-parameters"
+        if facts.splits_layers(self._evidence.ranks[0]["start"]):
+            return "tensor-parallel"
         if facts.averages_weights(self._evidence.ranks):
             return "local-sgd"
         return "" if self._evidence.has_same_weights() else "other-weights"
@@ -223,19 +229,18 @@ class _Judge:
         """Judge whether ranks repeat samples in steps in which one process repeats none."""
         total = 0
         repeated = 0
+        ranks, serial = self._evidence.with_own_noise(self._evidence.serial)
         for num_steps in range(2, self._evidence.num_steps + 1):
             steps: list[Record] = []
-            for rank in self._evidence.ranks:
+            for rank in ranks:
                 steps += rank["steps"][:num_steps]
-            serial_steps = self._evidence.serial["steps"][:num_steps]
+            serial_steps = serial["steps"][:num_steps]
             rows, serial_rows = samples.rows_of_steps(steps, serial_steps)
             if not rows.total() == serial_rows.total() == len(serial_rows):
                 break
             total = rows.total()
             repeated = total - len(rows)
-        skipped, num_passed = samples.skipped(
-            self._evidence.ranks, self._evidence.serial
-        )
+        skipped, num_passed = samples.skipped(ranks, serial)
         features = SampleFeatures(
             missing=skipped > _MIN_OVERLAP * num_passed,
             repeated=repeated > _MIN_OVERLAP * total,
@@ -267,12 +272,7 @@ class _Judge:
 
     def _random_samples(self) -> Check | None:
         """Judge whether random numbers differ between ranks; None if none are drawn."""
-        runs = self._evidence.runs
-        ranks = self._evidence.ranks
-        one_process = self._evidence.reference
-        if "noisy" in runs:  # The others have fixed numbers.
-            ranks = runs["noisy"]["ranks"]
-            one_process = runs["noisy_serial"]["ranks"][0]
+        ranks, one_process = self._evidence.with_own_noise(self._evidence.reference)
         noise = relation_of_noise(ranks, one_process)
         are_equal = noise is OwnNoise.EQUAL or self._evidence.has_equal_noise(ranks)
         is_drawn = are_equal or has_random_data(ranks)
@@ -502,7 +502,11 @@ class _Judge:
                 largest = max(largest, difference.ratio)
                 if difference.parameters:
                     passes = self._evidence.num_passes(number)
-                    features = ReplicaFeatures(passes_differ=len(passes) > 1)
+                    features = ReplicaFeatures(
+                        passes_differ=len(passes) > 1,
+                        states_differ=field == "weights"
+                        and facts.apply_equally(self._evidence.ranks, number),
+                    )
                     cause = signatures.find_cause(subject, features)
                     names = self._evidence.ranks[0]["start"]["names"]
                     wrong = [names.get(key, key) for key in difference.parameters]
@@ -552,7 +556,8 @@ class _Judge:
             return None
         norms = []
         for rank in ranks:
-            norms.append([clip["norm"] for clip in rank["steps"][0]["clips"]])
+            clips = [clip for clip in rank["steps"][0]["clips"] if clip["own"] < np.inf]
+            norms.append([clip["norm"] for clip in clips])
         num_micro = samples.num_micro_batches(step)
         features = ClippingFeatures(
             often=num_micro > 1 and len(step["clips"]) == num_micro,

@@ -28,6 +28,7 @@ from rnn_scaling.verification.scripts.evidence import (
     relation_of_noise,
 )
 from rnn_scaling.verification.scripts.runner import Runner
+from rnn_scaling.verification.signatures import Cause
 
 _UNBOUNDED = 1e30  # a bound of the gradient norm that never acts
 _CLIP_SHARE = 0.5  # share of the smallest norm that is the bound of the driven runs
@@ -112,7 +113,8 @@ class Conductor:
         if self._request.is_driven:
             self._drive(parallel, weights)
         fault = judge.judge(self.runs).fault
-        if fault and Evidence(self.runs).has_other_rows():
+        is_regulariser = fault and fault.cause is Cause.REGULARISER
+        if fault and (is_regulariser or Evidence(self.runs).has_other_rows()):
             self._isolate(parallel, reference)
             fault = judge.judge(self.runs).fault
         if fault and fault.ratio and fault.ratio < _CERTAIN_RATIO:
@@ -226,7 +228,9 @@ class Conductor:
             "epochs": samples.replay(own_steps, len(own_steps[0])),
             "length": len(own_steps[0]),
         }
-        self._run("isolated", 1, {**reference, "num_steps": 1, "replay": replay})
+        settings = {**reference, "num_steps": 1, "replay": replay}
+        settings.pop("scale", None)  # The batch is as large as one process reads.
+        self._run("isolated", 1, settings)
 
     def _drive(self, parallel: Record, weights: str) -> None:
         """Run again with active clipping and short epochs."""
@@ -239,7 +243,7 @@ class Conductor:
             settings["clip"] = _CLIP_SHARE * min(norms)
         settings["save_weights"] = weights
         driven: Record = {"ranks": []}
-        for conditions in self._shorten(parallel):
+        for conditions in self._shorten(parallel) or [{}]:
             settings = {**settings, **conditions}
             driven = self._run("driven", self._request.num_ranks, settings)
             if _is_short(driven, conditions) and _has_usual_shares(driven, parallel):

@@ -173,6 +173,12 @@ def drift(runs):
     weights["sketch"][0] += 0.01
 
 
+def restore_state_of_one_rank(runs):
+    drift(runs)
+    for rank in runs["parallel"]["ranks"]:
+        rank["steps"][1]["before"] = {"0.0.0": "the same weights"}
+
+
 def lose_state(runs):
     for rank in runs["parallel"]["ranks"]:
         rank["steps"][2]["num_states"] = 0
@@ -270,13 +276,31 @@ def compute_other_losses(runs):
         for rank in run["ranks"]:
             for step in rank["steps"]:
                 step["micro"][0]["criteria"] = [criterion]
-    disturb(runs["parallel"]["ranks"][0]["steps"][1])
+    disturb(runs["parallel"]["ranks"][0]["steps"][0])
+
+
+def fill_own_queue(runs):
+    compute_other_losses(runs)
+    steps = runs["parallel"]["ranks"][0]["steps"]
+    steps[0]["gradients"] = runs["reference"]["ranks"][0]["steps"][0]["gradients"]
+    disturb(steps[1])
+
+
+def compute_loss_of_batch(runs):
+    """The gradient of one process is no sum of local gradients."""
+    for name, run in runs.items():
+        if name == "parallel":
+            continue
+        for step in run["ranks"][0]["steps"]:
+            for gradient in step["gradients"].values():
+                gradient["sketch"][0] += 1.0
+                gradient["digest"] += " of the whole batch"
 
 
 def share_wrong_statistics(runs):
     compute_other_losses(runs)
     for rank in runs["parallel"]["ranks"]:
-        rank["steps"][1]["micro"][0]["shares_values"] = True
+        rank["steps"][0]["micro"][0]["shares_values"] = True
 
 
 def disturb(step):
@@ -408,6 +432,8 @@ OTHER_FAULTS = [
     (change_rate_after_an_epoch, Cause.RATES_DIFFER),
     (change_weights_between_steps, Cause.CHANGED_OUTSIDE),
     (compute_other_losses, Cause.OTHER_LOSS),
+    (fill_own_queue, Cause.OWN_STATE),
+    (compute_loss_of_batch, Cause.LOSS_OF_BATCH),
     (share_wrong_statistics, Cause.STATISTICS),
     (add_statistics_of_ranks, Cause.MEAN_OF_RANKS),
     (step_schedule_twice, Cause.SCHEDULE_STEPPED_OFTEN),
@@ -418,6 +444,7 @@ OTHER_FAULTS = [
     (keep_gradients_of_noise, Cause.NOT_SYNCHRONISED),
     (start_elsewhere, Cause.INITIAL_WEIGHTS),
     (drift, Cause.REPLICAS_DRIFT),
+    (restore_state_of_one_rank, Cause.STATES_DIFFER),
     (lose_state, Cause.STATE_LOST),
     (restart_optimizer, Cause.STATE_LOST),
     (read_same_shard, Cause.SAME_SAMPLES),
@@ -542,6 +569,28 @@ def test_a_run_without_steps_has_a_reason(field):
     assert certificate.answer_line(verdict, 2, 3).startswith("cannot tell")
 
 
+@pytest.mark.parametrize(
+    ("layer", "answer"),
+    [("Linear", Answer.CANNOT_TELL), ("FSDPLinear", Answer.RIGHT)],
+)
+def test_parts_of_layers_cannot_be_judged_but_those_of_fsdp(layer, answer):
+    runs = Recorded().runs()
+    for rank in runs["parallel"]["ranks"]:
+        rank["start"]["has_shards"] = True
+        rank["start"]["layers"] = {layer: 1}
+    assert judge.judge(runs).answer is answer
+
+
+def test_steps_from_a_loader_that_is_not_prescribed_are_not_compared():
+    runs = Recorded().runs()
+    for rank in runs["parallel"]["ranks"]:
+        disturb(rank["steps"][2])
+        rank["steps"][2]["reads"][0]["loader"] = 1
+    assert judge.judge(runs).answer is Answer.WRONG
+    runs["reference"]["settings"] = {"replay": {"loader": 0}}
+    assert judge.judge(runs).answer is Answer.RIGHT
+
+
 def test_ranks_that_get_their_weights_cannot_be_judged():
     runs = Recorded().runs()
     runs["parallel"]["ranks"][1] |= {"steps": [], "end": None, "follows": {}}
@@ -632,7 +681,7 @@ def test_buffers_may_be_exchanged_after_a_step(are_exchanged):
         assert verdict.fault.cause is Cause.STATISTICS
 
 
-NOISE_OF_A_PROCESS = {"count": 16, "digest": "of both shares"}
+NOISE_OF_A_PROCESS = {"count": 16, "digest": "of both shares", "sum": 7}
 
 
 @pytest.mark.parametrize(
@@ -642,6 +691,7 @@ NOISE_OF_A_PROCESS = {"count": 16, "digest": "of both shares"}
         ([{"count": 8, "digest": "a"}] * 2, Cause.EQUAL_NOISE, False),
         ([{"count": 8, "digest": "a"}, {"count": 8, "digest": "b"}], None, False),
         ([{"count": 16, "digest": "a"}] * 2, None, False),
+        ([{"count": 8, "digest": "a", "sum": s} for s in (3, 4)], None, True),
     ],
 )
 def test_ranks_with_their_own_noise_are_not_compared(noise, cause, is_compared):

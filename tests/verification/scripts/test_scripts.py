@@ -240,6 +240,52 @@ AUGMENTED = SCRIPT.replace(
 data = Augmented(data)
 sampler =""",
 ).replace("for epoch", "torch.manual_seed(50 + dist.get_rank())\nfor epoch", 1)
+# The samples of each epoch have other noise, and the last step has fewer of them.
+NOISY_BY_EPOCH = AUGMENTED.replace(
+    "torch.randn(3)",
+    """torch.randn(
+            3, generator=torch.Generator().manual_seed(1000 * self.epoch + number)
+        )""",
+).replace("    sampler.set_epoch", "    data.epoch = epoch\n    sampler.set_epoch")
+NOISY_BY_EPOCH = NOISY_BY_EPOCH.replace("batch_size=4", "batch_size=2")
+# Parameters belong to no module, and batches to no loader.
+PARAMETERS_ONLY = SCRIPT.replace(
+    "model = torch.nn.Linear(3, 1)", "weight = torch.nn.Parameter(torch.randn(3, 1))"
+)
+PARAMETERS_ONLY = PARAMETERS_ONLY.replace("model.parameters()", "[weight]").replace(
+    "model(inputs)", "inputs @ weight"
+)
+PARAMETERS_ONLY = PARAMETERS_ONLY.replace("in loader:", "in [data[list(sampler)]] * 2:")
+# A module replaces its buffer, which belongs to no layer.
+CENTRED = SCRIPT.replace(
+    "model = torch.nn.Linear(3, 1)",
+    """class Centre(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("centre", torch.zeros(3))
+    def forward(self, inputs):
+        centred = inputs - self.centre
+        mean = inputs.mean(0)
+        dist.all_reduce(mean)
+        self.centre = self.centre + mean / dist.get_world_size()
+        return centred
+
+centre = Centre()
+model = torch.nn.Linear(3, 1)""",
+).replace("model(inputs)", "model(centre(inputs))")
+# One process divides by the size of its batch, which is the size of a rank's batch. If
+# one process reads the samples of all ranks, its regulariser counts too little.
+PENALISED = SCRIPT.replace(
+    "torch.nn.functional.mse_loss(model(inputs), targets)",
+    "((model(inputs) - targets).square().sum() / 4 + 1 * penalty())",
+).replace(
+    "for epoch",
+    """def penalty():
+    return sum(parameter.square().sum() for parameter in model.parameters())
+
+for epoch""",
+    1,
+)
 # Two passes with one batch: the first one finds the place of the gradient.
 SHARPNESS = SCRIPT.replace(
     "        for parameter in",
@@ -305,6 +351,16 @@ LEFT_OUT = ("in model.parameters():", "in [model.weight]:")
         (AUGMENTED, ("", ""), None),
         (gathering(AUGMENTED), ("", ""), "values-without-gradient"),
         (AUGMENTED, ("50 + dist.get_rank()", "50"), "equal-noise"),
+        (NOISY_BY_EPOCH, ("", ""), None),
+        (PARAMETERS_ONLY, ("", ""), None),
+        (CENTRED, ("", ""), None),
+        (
+            CENTRED,
+            ("dist.all_reduce(mean)", "mean *= dist.get_world_size()"),
+            "statistics",
+        ),
+        (PENALISED, ("", ""), None),
+        (PENALISED, ("1 * penalty", "dist.get_world_size() * penalty"), "regulariser"),
         (SHARPNESS, ("", ""), None),
         (DIRICHLET, ("", ""), None),
         (JOINED, ("", ""), None),

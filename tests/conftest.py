@@ -162,7 +162,7 @@ def pytest_collection_modifyitems(config, items):
         items[:] = [item for item in items if item not in slow]
 
 
-def _rank(path: Path) -> int:
+def _rank(path):
     """Return a file's index in SLOW and LONG, or their length if it is in neither."""
     name = path.relative_to(TESTS).as_posix() if path.is_relative_to(TESTS) else ""
     named = (*SLOW, *LONG)
@@ -206,7 +206,7 @@ def is_golden(request):
     With --renew_golden, it writes the text to the file instead.
     """
 
-    def compare(name: str, text: str) -> bool:
+    def compare(name, text):
         file = TESTS / "golden" / name
         if request.config.getoption(RENEW_GOLDEN):
             file.write_bytes(text.encode())

@@ -41,7 +41,7 @@ def test_importing_it_loads_nothing():
 
 
 def test_every_name_is_there_and_documented():
-    text = (ROOT / "docs" / "api.md").read_text()
+    text = (ROOT / "docs/api.md").read_text()
     for name in rnn_scaling.__all__:
         assert hasattr(rnn_scaling, name) and f"| `{name}" in text
 
@@ -141,7 +141,7 @@ def test_rows_are_flat_records_with_every_metric(tmp_path):
 
 
 def test_a_folder_that_is_not_there_is_no_empty_one(tmp_path):
-    for path in (tmp_path / "mistyped", tmp_path / "mistyped" / "deeper"):
+    for path in (tmp_path / "mistyped", tmp_path / "mistyped/deeper"):
         with pytest.raises(FileNotFoundError):
             rnn_scaling.load(path)
 
@@ -151,9 +151,9 @@ def test_a_folder_without_records_names_those_that_have_some(is_broken, tmp_path
     for name in ("a", "b"):
         record.write(make_record(), tmp_path / name / "run.json")
     compact = json.dumps(
-        json.loads((tmp_path / "b" / "run.json").read_text()), separators=(",", ":")
+        json.loads((tmp_path / "b/run.json").read_text()), separators=(",", ":")
     )
-    (tmp_path / "b" / "run.json").write_text(compact)
+    (tmp_path / "b/run.json").write_text(compact)
     if is_broken:
         (tmp_path / "broken.json").write_text('{"schema": "rnn_scaling.run/1"}')
     with pytest.raises(ValueError) as caught:
@@ -228,7 +228,7 @@ def test_the_example_of_the_document_runs(tmp_path, monkeypatch, capsys):
         [sys.executable, "-m", "tests.support.fake_tracer"],
     )
     example, *_ = re.findall(
-        r"```python\n(.*?)```", (ROOT / "docs" / "api.md").read_text(), re.DOTALL
+        r"```python\n(.*?)```", (ROOT / "docs/api.md").read_text(), re.DOTALL
     )
     exec(compile(example, "docs/api.md", "exec"), {})
     first, one, two, verdicts = capsys.readouterr().out.splitlines()

@@ -10,7 +10,7 @@ import pytest
 from rnn_scaling.records import record
 from tests.support.paths import ROOT
 
-DOCUMENT = (ROOT / "docs" / "api.md").read_text()
+DOCUMENT = (ROOT / "docs/api.md").read_text()
 BLOCKS = [
     part.partition("```")[0]
     for part in DOCUMENT.partition("## Callbacks")[2].split("```python\n")[1:]

@@ -1,7 +1,5 @@
 """The documents: their commands, flags and links exist."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import io
@@ -18,14 +16,14 @@ from tests.support.paths import ROOT
 
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("**/*.md"))]
 DOCUMENTS = [
-    path for path in DOCUMENTS if not path.is_relative_to(ROOT / "docs" / "results")
+    path for path in DOCUMENTS if not path.is_relative_to(ROOT / "docs/results")
 ]
 TAKES_TRAINER_FLAGS = {"sweep", "verify", "recommend", "inspect", "local-cluster", "ab"}
 PASSED_ON = {"tensorboard"}  # commands whose flags are passed to another program
 
 
 @functools.cache
-def flags_of(command: str) -> set[str]:
+def flags_of(command):
     page = io.StringIO()
     with contextlib.redirect_stdout(page):
         assert __main__.main([command, "--help=all"]) == 0
@@ -34,7 +32,7 @@ def flags_of(command: str) -> set[str]:
     return flags | flags_of("train") if command in TAKES_TRAINER_FLAGS else flags
 
 
-def commands_of(text: str) -> list[list[str]]:
+def commands_of(text):
     """Return the words of each `./run.sh COMMAND` in fenced blocks and inline code."""
     blocks = "\n".join(re.findall(r"```bash\n(.*?)```", text, flags=re.DOTALL)).replace(
         "\\\n", " "
@@ -69,7 +67,7 @@ def test_every_command_and_flag_exists(path):
         assert not unknown, f"{path.name}: {command} has no {sorted(unknown)}"
 
 
-CHECK = runpy.run_path(str(ROOT / "tools" / "docs" / "check.py"))
+CHECK = runpy.run_path(str(ROOT / "tools/docs/check.py"))
 GROUPS = CHECK["groups_of"](DOCUMENTS)
 
 
@@ -155,7 +153,7 @@ def test_a_failing_command_and_a_wrong_output_are_faults(tmp_path):
         assert (CHECK["fault_of"](step, done) == "") == is_right
 
 
-LINKS = runpy.run_path(str(ROOT / "tools" / "docs" / "links.py"))
+LINKS = runpy.run_path(str(ROOT / "tools/docs/links.py"))
 
 
 def test_every_link_leads_somewhere(capsys):
@@ -183,7 +181,7 @@ def test_a_broken_link_or_path_is_a_fault():
 SOURCE_FOLDERS = ("rnn_scaling", "models", "tests", "tools", "benchmarks")
 
 
-def sources_named(ending: str) -> list[str]:
+def sources_named(ending):
     """Return the texts of the source files whose path ends with some words."""
     texts = []
     for folder in SOURCE_FOLDERS:

@@ -7,13 +7,13 @@ import pytest
 
 from tests.support.paths import ROOT
 
-SCRIPT = runpy.run_path(str(ROOT / "tools" / "docs" / "figures.py"))
+SCRIPT = runpy.run_path(str(ROOT / "tools/docs/figures.py"))
 
 
 @pytest.mark.parametrize("name", SCRIPT["FIGURES"])
 def test_a_figure_is_drawn_by_the_script_and_its_shapes_are_inside(name):
     text = SCRIPT["FIGURES"][name]().svg()
-    assert (ROOT / "docs" / "figures" / name).read_text() == text
+    assert (ROOT / "docs/figures" / name).read_text() == text
     root = xml.etree.ElementTree.fromstring(text)
     width, height = float(root.get("width")), float(root.get("height"))
     shapes = list(root.iter("{http://www.w3.org/2000/svg}rect"))

@@ -258,9 +258,9 @@ def test_init_files_are_empty():
     """Allow only `rnn_scaling/__init__.py`, which has the public interface."""
     for folder in ("rnn_scaling", "models", "tests"):
         for path in (ROOT / folder).rglob("__init__.py"):
-            assert (
-                path.read_text() == "" or path == ROOT / "rnn_scaling" / "__init__.py"
-            ), path
+            assert path.read_text() == "" or path == ROOT / "rnn_scaling/__init__.py", (
+                path
+            )
 
 
 def test_no_package_imports_what_the_package_offers():

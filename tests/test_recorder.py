@@ -1,7 +1,5 @@
 """The clock and record of loops that are not ours, and what reads them."""
 
-from __future__ import annotations
-
 import json
 import math
 import subprocess
@@ -25,10 +23,10 @@ from tests.support.paths import ROOT
 class Clock:
     """A clock that the test sets."""
 
-    def __init__(self, now: float = 100.0) -> None:
+    def __init__(self, now=100.0):
         self.now = now
 
-    def __call__(self) -> float:
+    def __call__(self):
         return self.now
 
 
@@ -149,7 +147,7 @@ def test_options_that_no_record_may_have_are_refused_at_once(tmp_path, wrong):
 def test_one_record_has_one_recorder_at_a_time(tmp_path):
     path = tmp_path / "run.json"
     with Recorder(path, num_warmup_batches=0) as first:
-        for same in (path, tmp_path / "." / "run.json"):
+        for same in (path, tmp_path / "./run.json"):
             with pytest.raises(ValueError, match="in use"):
                 Recorder(same)
         first.step(items=3)

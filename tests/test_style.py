@@ -11,8 +11,6 @@ from __future__ import annotations
 import ast
 import re
 from collections import Counter
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -35,14 +33,14 @@ A_FOR_PER = re.compile(
 )
 
 
-def sources() -> Iterator[tuple[Path, ast.Module]]:
+def sources():
     for folder in ("rnn_scaling", "models"):
         for path in sorted((ROOT / folder).rglob("*.py")):
             if not path.is_symlink() and "rnn_scaling/models" not in str(path):
                 yield path, ast.parse(path.read_text(encoding="utf-8"))
 
 
-def find_marks(tree: ast.Module) -> Iterator[tuple[str, int]]:
+def find_marks(tree):
     """Yield the name and the line of every mark in a module."""
     for node in ast.walk(tree):
         if is_unrelated_assignment(node):
@@ -58,7 +56,7 @@ def find_marks(tree: ast.Module) -> Iterator[tuple[str, int]]:
                 yield '"a" for "per"', line
 
 
-def public_names(tree: ast.Module) -> Iterator[tuple[str, int]]:
+def public_names(tree):
     """Yield the public functions and constants of a module, and their lines."""
     for node in tree.body:
         names = [node.name] if isinstance(node, ast.FunctionDef) else []
@@ -70,7 +68,7 @@ def public_names(tree: ast.Module) -> Iterator[tuple[str, int]]:
                 yield name, node.lineno
 
 
-def count_mentions() -> Counter[str]:
+def count_mentions():
     """Return in how many files each word is."""
     mentions: Counter[str] = Counter()
     folders = ("rnn_scaling", "models", "tests", "benchmarks", "tools", "docs")
@@ -82,14 +80,14 @@ def count_mentions() -> Counter[str]:
     return mentions
 
 
-def is_unrelated_assignment(node: ast.AST) -> bool:
+def is_unrelated_assignment(node):
     if not isinstance(node, ast.Assign) or not isinstance(node.value, ast.Tuple):
         return False
     [target] = node.targets[:1]
     return isinstance(target, ast.Tuple) and len(target.elts) > 1
 
 
-def is_deep(node: ast.AST) -> bool:
+def is_deep(node):
     if len(node.generators) > 1:
         return True
     inner = (child for child in ast.walk(node) if child is not node)
@@ -97,7 +95,7 @@ def is_deep(node: ast.AST) -> bool:
 
 
 @pytest.fixture(scope="module")
-def marks() -> dict[str, list[str]]:
+def marks():
     """Return the places of each mark."""
     places: dict[str, list[str]] = {mark: [] for mark in LIMITS}
     mentions = count_mentions()

@@ -1,12 +1,9 @@
 """The test suite itself: an empty run fails, --quick does without TensorFlow, and so on."""
 
-from __future__ import annotations
-
 import ast
 import subprocess
 import sys
 import types
-from collections.abc import Iterator
 
 from tests import conftest
 from tests.conftest import CLUSTERS, LONG, SLOW, TESTS
@@ -15,7 +12,7 @@ from tests.support.paths import ROOT
 NO_TESTS_COLLECTED = 5  # pytest's own exit status
 
 
-def run_tests(*words: str) -> subprocess.CompletedProcess[str]:
+def run_tests(*words):
     """Run pytest with the options of ./run.sh test."""
     command = [
         sys.executable,
@@ -51,7 +48,7 @@ def test_quick_leaves_out_what_loads_tensorflow():
 
 
 def test_clusters_are_started_where_they_are_asked_for():
-    def ignored(*words: str, clusters: bool = False) -> object:
+    def ignored(*words, clusters=False):
         options = {"quick": False, "clusters": clusters}
         config = types.SimpleNamespace(getoption=options.__getitem__, args=words)
         return conftest.pytest_ignore_collect(TESTS / CLUSTERS[-1], config)
@@ -82,7 +79,7 @@ def test_functions_are_traced_as_the_trainers_are():
     assert not [call for call in calls if "autograph" not in call[2]]
 
 
-def functions_of(tree: ast.AST) -> Iterator[ast.AST]:
+def functions_of(tree):
     """Yield calls of tf.function, and its uses without a call."""
     calls = [
         node

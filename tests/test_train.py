@@ -211,7 +211,7 @@ def traced_lm(tmp_path_factory):
     It is the completed process, its folder, and the temporary files that remain.
     """
     folder = tmp_path_factory.mktemp("lm")
-    sample = ROOT / "rnn_scaling" / "data" / "sample"
+    sample = ROOT / "rnn_scaling/data/sample"
     flags = [
         "--num_devices=2",
         "--variable_update=replicated",

@@ -146,12 +146,12 @@ def test_what_was_unpacked_elsewhere_reports_and_writes_nothing_beside_itself(
 ):
     before = sorted(installed.rglob("*"))
     shutil.copytree(
-        ROOT / "docs" / "results" / "threads",
+        ROOT / "docs/results/threads",
         work / "records",
         ignore=shutil.ignore_patterns("*.png"),
     )
     run(installed, work, "report", "records", "--output=out")
-    assert "<style>" in (work / "out" / "report.html").read_text()
+    assert "<style>" in (work / "out/report.html").read_text()
     assert sorted(installed.rglob("*")) == before
 
 

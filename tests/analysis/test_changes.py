@@ -157,7 +157,7 @@ SUMMED, GATHERED = 3_125_248.0, 655_360.0
 @functools.cache
 def netlab():
     rows = build_rows(
-        [file.record for file in folder.read(ROOT / "docs" / "results" / "netlab").runs]
+        [file.record for file in folder.read(ROOT / "docs/results/netlab").runs]
     )
     names = [
         Path(row.records[0].config["result_file"]).name.split(".")[0] for row in rows

@@ -31,7 +31,7 @@ PARAMETERS = {
     "embedding_bytes": 4000,
     "row_bytes": 40,
 }
-LINKS = ROOT / "docs" / "results" / "links" / "links.json"
+LINKS = ROOT / "docs/results/links/links.json"
 
 
 def curves(records, links=from_rows.NO_LINKS):

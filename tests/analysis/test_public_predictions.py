@@ -8,9 +8,9 @@ import pytest
 from benchmarks import prediction, public_tables
 from rnn_scaling.analysis.prediction.curves import STRONG, WEAK, Curve, MeasuredPoint
 
-DOCUMENT = Path(__file__).parents[2] / "docs" / "predict.md"
+DOCUMENT = Path(__file__).parents[2] / "docs/predict.md"
 SCORES = (
-    Path(__file__).parents[2] / "docs" / "results" / "prediction" / "scores.md"
+    Path(__file__).parents[2] / "docs/results/prediction/scores.md"
 )  # output of the benchmarks
 NUMBER = r"[\d.,]+"
 HEADER = "source,table,group,scaling,half,quantity,devices,printed\n"

@@ -19,7 +19,7 @@ def show(visit, tmp_path, monkeypatch):
         if not (tmp_path / "history").exists():
             histories.write(tmp_path / "history", rates)
             assert history.main(["show", *words]) == 0
-        address = (tmp_path / "history" / "history.html").as_uri()
+        address = (tmp_path / "history/history.html").as_uri()
         return visit(f"{address}{anchor}", **context)
 
     return call

@@ -12,7 +12,7 @@ def address(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "t.md").write_text(TABLE)
     assert predict.main(["t.md", "--num_devices=8,4096", "--far", "--output=out"]) == 0
-    return (tmp_path / "out" / "prediction.html").as_uri()
+    return (tmp_path / "out/prediction.html").as_uri()
 
 
 @pytest.mark.parametrize("width, height", [(1280, 800), (390, 844)])

@@ -377,8 +377,8 @@ for path in {paths}:
 def test_a_token_file_behind_links_is_read(tmp_path):
     """Kubernetes shows a Secret as a link to a file in a linked folder."""
     (tmp_path / "..data").mkdir()
-    (tmp_path / "..data" / "token").write_text("secret" * 9)
-    (tmp_path / "..data" / "token").chmod(0o400)
+    (tmp_path / "..data/token").write_text("secret" * 9)
+    (tmp_path / "..data/token").chmod(0o400)
     (tmp_path / "token").symlink_to("..data/token")
     path = str(tmp_path / "token")
     assert tokens.read_token({tokens.FILE_VARIABLE: path}) == "secret" * 9

@@ -67,7 +67,7 @@ def test_which_machine_is_faster_per_device_and_with_all(
     assert out.count("CPU model: ") == 1
     assert go(command=report)[:2] == (0, out)
     assert go("--force", command=report)[0] == 2
-    assert not (tmp_path / "old" / "table.md").exists()
+    assert not (tmp_path / "old/table.md").exists()
 
 
 def test_workers_are_devices_of_a_machine(compare_machines, tmp_path):

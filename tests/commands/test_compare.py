@@ -263,15 +263,15 @@ DRIFT = [1000.0, 1100.0, 900.0, 1200.0, 1050.0]
 
 def test_pairs_have_the_same_number_in_their_names(judge, tmp_path):
     write_sides(tmp_path, DRIFT, [0.93 * rate for rate in DRIFT])
-    (tmp_path / "before" / "run.json").unlink()
-    (tmp_path / "after" / "run.r3.json").unlink()
+    (tmp_path / "before/run.json").unlink()
+    (tmp_path / "after/run.r3.json").unlink()
     report = judge(paired=True)
     [result] = report.results
     assert report.exit_status == 1 and result.runs == (3, 3)
     assert result.comparison.ratio.value == pytest.approx(0.93)
     [note] = result.notes
     assert (note.kind, note.values["runs"]) == ("runs-without-partner", 2)
-    record.write(run(1000.0), tmp_path / "before" / "again.r2.json")
+    record.write(run(1000.0), tmp_path / "before/again.r2.json")
     [result] = judge(paired=True).results
     assert result.reason.kind == "ambiguous-pairs"
     assert result.reason.values["repeat"] == 2
@@ -353,14 +353,14 @@ def test_wrong_use_is_one_line(words, start, go, tmp_path):
 
 
 def test_folders_without_runs(go, tmp_path):
-    write(tmp_path / "outer" / "inner", [1.0])
+    write(tmp_path / "outer/inner", [1.0])
     (tmp_path / "empty").mkdir()
     status, _, err = go(paths=("outer", "empty"))
     outer, empty = err.splitlines()
     assert status == 2
     assert outer.startswith("error: outer: ") and "outer/inner" in outer
     assert empty.startswith("error: empty: ") and "outer" not in empty
-    (tmp_path / "empty" / "cut.json").write_text("{")
+    (tmp_path / "empty/cut.json").write_text("{")
     assert "(empty/cut.json: " in go(paths=("outer", "empty"))[2]
     assert go(paths=("nowhere", "empty"))[2].startswith("error: nowhere: No such file")
 
@@ -379,7 +379,7 @@ def test_bad_runs_are_noted_and_not_compared(judge, tmp_path):
     write_sides(tmp_path, STEADY, scaled(1.0))
     error = {"type": "MadeUp", "message": "why"}
     bad = dataclasses.replace(run(500.0), status="failed", error=error)
-    record.write(bad, tmp_path / "after" / "run.r9.json")
+    record.write(bad, tmp_path / "after/run.r9.json")
     report = judge()
     [result] = report.results
     assert report.exit_status == 0 and result.runs == (5, 5)

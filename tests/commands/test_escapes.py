@@ -84,7 +84,7 @@ def folder(tmp_path_factory):
     path = tmp_path_factory.mktemp("evil")
     for side in ("before", "after"):
         compared.write(path / side, [1000.0, 1001.0, 999.0])
-    places = free_places((path / "before" / "run.json").read_text())
+    places = free_places((path / "before/run.json").read_text())
     for file in path.glob("*/*.json"):
         document = json.loads(file.read_text())
         for place in places:

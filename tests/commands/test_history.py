@@ -45,8 +45,8 @@ def test_results_are_added_once(go, tmp_path):
 
 
 def test_old_folders_are_imported_with_their_subfolders(go, tmp_path):
-    write(tmp_path / "old" / "a", [1000.0])
-    write(tmp_path / "old" / "b" / "c", [1010.0])
+    write(tmp_path / "old/a", [1000.0])
+    write(tmp_path / "old/b/c", [1010.0])
     assert go("add", "old")[0] == 2
     assert go("import", "old", "--history=h")[0] == 0
     assert len(os.listdir(tmp_path / "h")) == 2
@@ -71,10 +71,10 @@ def test_show_writes_files_that_say_whose_they_are(go, tmp_path):
     files = sorted(path.name for path in (tmp_path / "out").iterdir())
     assert files == ["history.csv", "history.html", "history.json", "history.png"]
     assert all(own_files.is_own(tmp_path / "out" / name) for name in files)
-    content = json.loads((tmp_path / "out" / "history.json").read_text())
+    content = json.loads((tmp_path / "out/history.json").read_text())
     [change_point] = content["curves"][0]["change_points"]
     assert change_point["first"] == 20 and change_point["found"] <= 22
-    with open(tmp_path / "out" / "history.csv", newline="") as file:
+    with open(tmp_path / "out/history.csv", newline="") as file:
         marks = [line["change_point"] for line in csv.DictReader(file)]
     assert marks.index("True") == 20 and len(marks) == 25
     # The files that `show` has written lie among the entries.
@@ -91,7 +91,7 @@ def test_disturbed_entries_are_marked_and_counted(go, tmp_path):
     status, out, err = go("show")
     assert (status, err) == (0, "")
     assert f"24 + 1{MARKS[Note.DISTURBED]}" in out
-    content = json.loads((tmp_path / "history" / "history.json").read_text())
+    content = json.loads((tmp_path / "history/history.json").read_text())
     points = content["points"]
     assert "history-left-out" in [each["kind"] for each in content["statements"]]
     assert [k for k, point in enumerate(points) if point["disturbed"]] == [20]
@@ -142,7 +142,7 @@ def test_a_program_of_ones_own_has_the_commit_of_its_folder(go, tmp_path):
 def test_refusals_have_one_line(words, go, tmp_path):
     (tmp_path / "empty").mkdir()
     (tmp_path / "others").mkdir()
-    (tmp_path / "others" / "a.json").write_text("[]")
+    (tmp_path / "others/a.json").write_text("[]")
     status, out, err = go(*words)
     errors = [line for line in err.splitlines() if line.startswith("error: ")]
     assert (status, out, len(errors)) == (2, "", 1) and len(err.splitlines()) <= 2

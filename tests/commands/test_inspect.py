@@ -166,10 +166,10 @@ def test_the_command_runs_counts_and_writes(tmp_path, capsys):
     assert go(tmp_path, *words) == 0
     out = capsys.readouterr().out
     assert "2,115 [2,115 / 0]" in out and "4 runs" in out
-    held = record.read(tmp_path / "out" / "dynamic_rnn-replicated-1.r2.json").config
+    held = record.read(tmp_path / "out/dynamic_rnn-replicated-1.r2.json").config
     assert (held["trace_batches"], held["num_batches"]) == (2, 3)
-    assert (tmp_path / "out" / "inspect.md").read_text().count("\n## ") == 4
-    data = json.loads((tmp_path / "out" / "inspect.json").read_text())
+    assert (tmp_path / "out/inspect.md").read_text().count("\n## ") == 4
+    data = json.loads((tmp_path / "out/inspect.json").read_text())
     assert data["schema"] == "rnn_scaling.inspect/1"
     counted = data["groups"][0]["counts"]
     assert [each["kernels"] for each in counted] == [2115, 4227]
@@ -185,7 +185,7 @@ def test_a_failed_run_and_differing_counts_end_with_1(tmp_path, capsys):
     assert "no such luck" in capsys.readouterr().err
     words = ["--num_devices=1", "--encoder_type=cudnn_lstm"]
     assert go(tmp_path, *words) == 0
-    path = tmp_path / "out" / "cudnn_lstm-replicated-1.json"
+    path = tmp_path / "out/cudnn_lstm-replicated-1.json"
     held = record.read(path)
     other = record_of(held.config, Merge=1)
     record.write(dataclasses.replace(other, options=held.options), path)

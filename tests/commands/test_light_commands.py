@@ -5,7 +5,7 @@ from tests.support.compared import write
 from tests.support.paths import ROOT
 from tests.support.python import python
 
-PHASES = ROOT / "docs" / "results" / "phases"
+PHASES = ROOT / "docs/results/phases"
 # Commands with their words, what they do not load either, and their exit status. Later
 # commands load more.
 COMMANDS = [

@@ -72,11 +72,11 @@ ONE = ("--measure=all_reduce", "--algorithms=pscpu")
 
 def written(tmp_path):
     """Return what the command has written as JSON."""
-    return json.loads((tmp_path / "out" / "links.json").read_text())
+    return json.loads((tmp_path / "out/links.json").read_text())
 
 
 def kept_peaks(tmp_path):
-    return peaks.read(tmp_path / "cache" / "rnn_scaling" / "peaks.json")
+    return peaks.read(tmp_path / "cache/rnn_scaling/peaks.json")
 
 
 def errors_in(lines):

@@ -155,7 +155,7 @@ def test_three_machines_and_their_files(go, tmp_path):
     assert all(is_own(tmp_path / "out" / name) for name in files)
     # It replaces its own files.
     assert go(*words, command=report)[0] == 0
-    page = (tmp_path / "out" / "machines.html").read_text()
+    page = (tmp_path / "out/machines.html").read_text()
     start = page.index("{", page.index('type="application/json"'))
     lines = json.JSONDecoder().raw_decode(page[start:])[0]["lines"]
     values = {line["title"]: line["points"][0]["values"] for line in lines}
@@ -164,7 +164,7 @@ def test_three_machines_and_their_files(go, tmp_path):
     rate_of_third = values["third"]["words_per_second"][0]
     assert low < cost < high
     assert cost == pytest.approx(0.5e9 / 3600 / rate_of_third, rel=1e-5)
-    (tmp_path / "out" / "machines.png").write_text("mine")
+    (tmp_path / "out/machines.png").write_text("mine")
     assert go(*words, command=report)[0] == 1
     assert go(*words, "--force", command=report)[0] == 0
 
@@ -183,7 +183,7 @@ def test_a_report_with_prices(go, tmp_path):
     with without_pictures():
         status, out, err = go("old", "--output=out", "--full", command=report)
     assert (status, err) == (0, "")
-    made = json.loads((tmp_path / "out" / "report.json").read_text())
+    made = json.loads((tmp_path / "out/report.json").read_text())
     assert "lowest-cost" in [each["kind"] for each in made["statements"]]
     row = made["series"][0]["rows"][1]
     rate_of_four = rate(tmp_path / "old", 4)

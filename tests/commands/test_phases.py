@@ -123,7 +123,7 @@ def test_files_are_written(run, run_file, tmp_path):
 
 
 def test_a_log_folder_and_a_folder_of_records(run, tmp_path):
-    logs = write(traced(*THREE), tmp_path / "logs" / "run.json").parent
+    logs = write(traced(*THREE), tmp_path / "logs/run.json").parent
     # Other files next to a run.json are ignored.
     write(traced(), logs / "other.json")
     assert run(logs)[0] == 0
@@ -146,7 +146,7 @@ def test_unusable_files_are_named_and_the_others_shown(run, run_file, tmp_path):
     (tmp_path / "foreign.json").write_text('{"schema": "other"}')
     (tmp_path / "deep.json").write_text("[" * 100_000)
     (tmp_path / "empty").mkdir()
-    write(traced(), tmp_path / "none" / "a.json")
+    write(traced(), tmp_path / "none/a.json")
     names = ["text.json", "foreign.json", "deep.json", "missing.json", "empty", "none"]
     files = [untraced, *(tmp_path / name for name in names)]
     status, out, err = run(*files, run_file)

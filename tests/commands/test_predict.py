@@ -14,7 +14,7 @@ from tests.support.paths import ROOT
 from tests.support.records import changed
 from tests.support.scaling_runs import timed, without_pictures, write_folder
 
-CASES = ROOT / "tests" / "golden" / "audit" / "cases"
+CASES = ROOT / "tests/golden/audit/cases"
 TABLE = "# Speed\n\n| GPUs | Batch size | words/s |\n|--|--|--|\n| 1 | 384 | 42953 |\n| 2 | 384 | 80945 |\n"
 FOUR = "| 4 | 384 | 145385 |\n"
 
@@ -73,7 +73,7 @@ def test_a_table_is_predicted(go, tmp_path):
     assert (status, err, os.listdir(tmp_path)) == (0, "", ["t.md"])
     assert [row[2] for row in rows_of(out)[2:5]] == ["42,953", "80,945", "145,385"]
     content = as_json(go, "t.md", "--num_devices=8", "--output=out")
-    assert content == json.loads((tmp_path / "out" / "prediction.json").read_text())
+    assert content == json.loads((tmp_path / "out/prediction.json").read_text())
     [series] = content["series"]
     facts = (series["unit"], series["scaling"], series["source"])
     assert facts == ("words", "weak", "t.md:5")
@@ -262,7 +262,7 @@ def test_a_folder_is_predicted_kept_once_and_judged_later(go, tmp_path):
     with without_pictures():
         status, out, _ = go("mine", "--output=page", command=report)
     assert status == 0 and "Hit: " in out
-    assert "predict-hit" in (tmp_path / "page" / "report.json").read_text()
+    assert "predict-hit" in (tmp_path / "page/report.json").read_text()
     assert go("--track_record", "mine")[0] == 0
 
 

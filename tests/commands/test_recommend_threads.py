@@ -199,9 +199,9 @@ def test_the_command_sweeps_in_turns_and_answers(tmp_path, capsys):
     assert sorted(started[4:]) == [(number, ".r2") for number in numbers]
     held = record.read(tmp_path / "out" / f"{name}4.json").config
     assert (held[dispatch_threads.OPTION], held["trace_batches"]) == (4, 5)
-    written = (tmp_path / "out" / "threads.md").read_text()
+    written = (tmp_path / "out/threads.md").read_text()
     assert out.splitlines()[0].lstrip("# ") in written
-    [probe] = json.loads((tmp_path / "out" / "threads.json").read_text())["probes"]
+    [probe] = json.loads((tmp_path / "out/threads.json").read_text())["probes"]
     found = (probe["num_devices"], probe["default"], probe["enough"])
     assert found == (2, 2, 3)
 

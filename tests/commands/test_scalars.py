@@ -73,7 +73,7 @@ def test_a_file_of_scalars_that_cannot_be_created_does_not_end_the_run(
     event_files, tmp_path, capsys
 ):
     (tmp_path / "file").touch()
-    scalars = event_files.Scalars(str(tmp_path / "file" / "logs"), "words")
+    scalars = event_files.Scalars(str(tmp_path / "file/logs"), "words")
     warning = capsys.readouterr().err
     assert str(tmp_path / "file") in warning
     assert "function_node" not in warning, "a name of TensorFlow's own"

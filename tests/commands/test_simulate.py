@@ -56,7 +56,7 @@ def test_a_simulated_rate_does_not_look_like_a_forecast_with_an_interval(go):
 
 
 def test_a_folder_is_calibrated_and_checked(go):
-    folder = str(ROOT / "docs" / "results" / "default")
+    folder = str(ROOT / "docs/results/default")
     status, text, err = go(
         folder, "--num_devices=8", "--steps=40", "--format=json", "--series=replicated"
     )
@@ -71,9 +71,7 @@ def test_a_folder_is_calibrated_and_checked(go):
 
 def test_predict_whatif_and_simulate_agree_about_further_machines(go, tmp_path):
     rates = {1: [], 2: []}
-    for path in (ROOT / "docs" / "results" / "default").glob(
-        "cudnn_lstm-independent-*.json"
-    ):
+    for path in (ROOT / "docs/results/default").glob("cudnn_lstm-independent-*.json"):
         shutil.copy(path, tmp_path)
         record = json.loads(path.read_text())
         rates[record["config"]["num_devices"]].append(

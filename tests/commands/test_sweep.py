@@ -253,7 +253,7 @@ def test_a_dry_run_lists_the_runs_and_does_nothing(tmp_path, capsys):
     assert states == dict.fromkeys((ONE, TWO, THREE), "to run")
     assert "3 runs, 0 finished, 3 to run: about " in said.out
     assert not (tmp_path / "out").exists()
-    assert not (tmp_path / "faults" / "log").exists()
+    assert not (tmp_path / "faults/log").exists()
     assert go(tmp_path, *THREE_RUNS, cudnn_lstm_independent_2="crash") == 1
     (tmp_path / "out" / f"{THREE}.json").write_text("junk")
     files = sorted(os.listdir(tmp_path / "out"))
@@ -303,7 +303,7 @@ def test_nothing_is_written_through_a_link(name, tmp_path, capsys):
 
 def test_a_folder_that_cannot_be_written_is_one_line(tmp_path, capsys):
     (tmp_path / "file").write_text("")
-    for out in (tmp_path / "file", tmp_path / "file" / "below", Path("/proc/no/such")):
+    for out in (tmp_path / "file", tmp_path / "file/below", Path("/proc/no/such")):
         assert sweep.main([f"--out={out}", *THREE_RUNS], trainer=["false"]) == 1
         [line] = capsys.readouterr().err.splitlines()
         assert line.startswith(f"error: --out={out}: ")

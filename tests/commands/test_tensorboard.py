@@ -135,7 +135,7 @@ def test_no_value_of_an_option_becomes_markup():
 
 
 def test_the_text_of_a_traced_run_adds_slots_gradients_and_what_is_sent():
-    folder = ROOT / "docs" / "results" / "phases"
+    folder = ROOT / "docs/results/phases"
     text = shown(record.read(folder / "cudnn_lstm-parameter_server-2.json"))
     assert "11 ResourceApplyAdam" in text and "62.9 MiB" in text and "15.8 MiB" in text
     assert "from device to device" in text and "17.7 MiB" in text

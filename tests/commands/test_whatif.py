@@ -8,7 +8,7 @@ import pytest
 from rnn_scaling.commands import predict, prediction_options
 from tests.support.paths import ROOT
 
-DEFAULT = ROOT / "docs" / "results" / "default"
+DEFAULT = ROOT / "docs/results/default"
 
 
 @pytest.fixture
@@ -23,7 +23,7 @@ def test_without_flags_every_series_has_the_standard_changes(runs, capsys):
     words = [str(runs), "--what_if", "--format=json", f"--output={runs / 'out'}"]
     assert predict.main(words) == 0
     found = json.loads(capsys.readouterr().out)
-    assert found == json.loads((runs / "out" / "whatif.json").read_text())
+    assert found == json.loads((runs / "out/whatif.json").read_text())
     assert len(found["series"]) == 3
     for series in found["series"]:
         first, *titles, last = [change["change"] for change in series["changes"]]

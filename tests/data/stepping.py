@@ -1,32 +1,26 @@
 """Run a data source inside one tf.function, like the training step."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import numpy as np
 
 from rnn_scaling.config import registry
 from rnn_scaling.config.run_options import DataOptions
 from rnn_scaling.data.source import Feed
-from rnn_scaling.models.batch import Batch
-from rnn_scaling.models.layout import Layout
 
 
 def build(
-    name: str,
-    devices: list[str],
-    layout: Layout,
+    name,
+    devices,
+    layout,
     *,
-    prefetch: bool = False,
-    batch_size: int = 3,
-    batch_sizes: tuple[int, ...] = (),
-    num_towers: int = 0,
-    seed: int = 1,
-    first_tower: int = 0,
-    first_step: int = 0,
-    **options: Any,
-) -> Any:
+    prefetch=False,
+    batch_size=3,
+    batch_sizes=(),
+    num_towers=0,
+    seed=1,
+    first_tower=0,
+    first_step=0,
+    **options,
+):
     """Build a data source for towers on devices.
 
     Args:
@@ -49,13 +43,11 @@ def build(
     return registry.load(registry.DATA_SOURCES, name).build(feed)
 
 
-def run_steps(
-    tf: Any, source: Any, num_steps: int, first_step: int = 0
-) -> list[list[Batch]]:
+def run_steps(tf, source, num_steps, first_step=0):
     """Return `[step][tower]` batches of NumPy arrays."""
 
     @tf.function(autograph=False)
-    def step_function(step: Any) -> list[Batch]:
+    def step_function(step):
         return source.next_batches(step)
 
     steps = range(first_step, first_step + num_steps)
@@ -68,12 +60,12 @@ def run_steps(
     ]
 
 
-def flat(steps: list[list[Batch]]) -> list[Batch]:
+def flat(steps):
     """Return all batches in one list."""
     return [batch for step in steps for batch in step]
 
 
-def assert_equal(left: list[list[Batch]], right: list[list[Batch]]) -> None:
+def assert_equal(left, right):
     """Assert that all batches are equal."""
     assert len(left) == len(right)
     for left_step, right_step in zip(left, right):
@@ -85,7 +77,7 @@ def assert_equal(left: list[list[Batch]], right: list[list[Batch]]) -> None:
                 np.testing.assert_array_equal(a, b, err_msg=name)
 
 
-def ids_of(batches: list[Batch]) -> list[bytes]:
+def ids_of(batches):
     """Return one value per batch that identifies it."""
     return [
         b"".join(np.ascontiguousarray(array).tobytes() for array in batch)

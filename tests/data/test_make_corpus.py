@@ -15,7 +15,7 @@ def read(folder, name):
 
 
 def test_the_maker_makes_the_committed_sample(tmp_path):
-    out = os.fspath(tmp_path / "new" / "folder")
+    out = os.fspath(tmp_path / "new/folder")
     make_corpus.main([f"--out={out}", "--pairs=2000", "--seed=1"])
     assert sorted(os.listdir(out)) == sorted(os.listdir(SAMPLE)) == sorted(FILES)
     for name in FILES:

@@ -79,9 +79,9 @@ sys.exit(int(sys.argv[2]))
 @pytest.fixture
 def run_hook(tmp_path):
     """Run the script below the hook, with (steps, exit status) and variables."""
-    optim = tmp_path / "torch" / "optim"
+    optim = tmp_path / "torch/optim"
     optim.mkdir(parents=True)
-    (tmp_path / "torch" / "__init__.py").write_text(TORCH)
+    (tmp_path / "torch/__init__.py").write_text(TORCH)
     (optim / "__init__.py").write_text("")
     (optim / "optimizer.py").write_text(OPTIMIZER)
     (tmp_path / "my.py").write_text(SCRIPT)
@@ -106,14 +106,14 @@ def test_each_rank_writes_one_trace_after_the_skipped_steps(run_hook, tmp_path):
     ended = run_hook(flags, steps=20, status=5, RANK="1")
     assert ended.returncode == 5
     assert [path.name for path in (tmp_path / "kept").iterdir()] == ["rank1.json.gz"]
-    trace = json.loads((tmp_path / "kept" / "rank1.json.gz").read_text())
+    trace = json.loads((tmp_path / "kept/rank1.json.gz").read_text())
     assert trace == {"steps": 7, "wait": 3, "warmup": 1, "active": 3, "repeat": 1}
 
 
 def test_a_sweep_keeps_the_trace_next_to_the_record(run_hook, tmp_path):
     ended = run_hook([], steps=20, **{RESULT_VARIABLE: str(tmp_path / "run7.json")})
     assert ended.returncode == 0
-    assert (tmp_path / "run7.traces" / "rank0.json.gz").exists()
+    assert (tmp_path / "run7.traces/rank0.json.gz").exists()
 
 
 def test_a_script_with_too_few_steps_leaves_no_trace(run_hook, tmp_path):

@@ -7,14 +7,11 @@ faults.json maps an algorithm, or a request's `what`, to "hang" (after the first
 were written), "crash", "error: TEXT" or "wrong".
 """
 
-from __future__ import annotations
-
 import json
 import os
 import pickle
 import sys
 import time
-from collections.abc import Sequence
 from pathlib import Path
 
 from rnn_scaling.links import gemm
@@ -23,7 +20,7 @@ from rnn_scaling.links.processes import WorkerOutcome
 from rnn_scaling.links.series import ALL_REDUCE, MEMORY, Point, Series
 
 
-def run(words: Sequence[str]) -> None:
+def run(words):
     """Carry out a request; `words` are FOLDER, REQUEST and RESULT."""
     folder, request_file, result = map(Path, words)
     request = json.loads(request_file.read_text())
@@ -65,7 +62,7 @@ def run(words: Sequence[str]) -> None:
         time.sleep(600)
 
 
-def products(request: dict) -> list[Gemm]:
+def products(request):
     """Return matrix products at 2 GFLOP/s per device for the first shape.
 
     The second shape runs at 4 GFLOP/s, the third at 6 and so on, and the second type is

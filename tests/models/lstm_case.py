@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable
 
 import numpy as np
 
@@ -30,13 +29,13 @@ class Case:
     state: tuple[np.ndarray, ...]
 
 
-def make_stack(num_layers: int, num_directions: int, **options):
+def make_stack(num_layers, num_directions, **options):
     return stacks.RecurrentStack(
         INPUT_DIM, NUM_UNITS, num_layers, num_directions, **options
     )
 
 
-def make_case(stack, dtype=np.float32, scale: float = 0.5) -> Case:
+def make_case(stack, dtype=np.float32, scale=0.5):
     rng = np.random.default_rng(0)
 
     def draw(*shape):
@@ -52,12 +51,12 @@ def make_case(stack, dtype=np.float32, scale: float = 0.5) -> Case:
     return Case(weights, inputs, tuple(draw(*states) for _ in stack.cell.STATE))
 
 
-def tensors(tf, case: Case, lengths) -> tuple:
+def tensors(tf, case, lengths):
     """Return inputs and lengths."""
     return tf.constant(case.inputs), tf.constant(lengths, tf.int32)
 
 
-def results(tf, run: Callable, stack, weights, inputs, lengths, state) -> dict:
+def results(tf, run, stack, weights, inputs, lengths, state):
     """Return outputs, final states and all gradients by name."""
     watched = [weights, inputs, state]
     with tf.GradientTape() as tape:
@@ -78,7 +77,7 @@ def results(tf, run: Callable, stack, weights, inputs, lengths, state) -> dict:
     return {name: tf.cast(value, inputs.dtype) for name, value in named.items()}
 
 
-def results_of_constants(tf, run: Callable, stack, case: Case, lengths) -> dict:
+def results_of_constants(tf, run, stack, case, lengths):
     """Return the `results` of a case; every shape is known."""
     weights = [tuple(map(tf.constant, of_cell)) for of_cell in case.weights]
     arrays = [
@@ -89,9 +88,7 @@ def results_of_constants(tf, run: Callable, stack, case: Case, lengths) -> dict:
     return results(tf, run, stack, weights, *arrays)
 
 
-def traced(
-    tf, run: Callable, stack, case: Case, num_steps: int | None = None
-) -> Callable[..., dict]:
+def traced(tf, run, stack, case, num_steps=None):
     """Return lengths -> `results` of a case, traced once without B, and T if None."""
     dtype = tf.as_dtype(case.inputs.dtype)
     signature = [
@@ -113,12 +110,12 @@ def traced(
     )
 
 
-def reference_results(tf, stack, case: Case, lengths) -> dict:
+def reference_results(tf, stack, case, lengths):
     """Return the `results` of the reference."""
     return results_of_constants(tf, stacks.build_reference(stack), stack, case, lengths)
 
 
-def assert_near(got: dict, want: dict, tolerance: float) -> float:
+def assert_near(got, want, tolerance):
     """Compare results by `parity.find_largest_error`; return the error."""
     assert got.keys() == want.keys()
     arrays = {name: np.asarray(tensor) for name, tensor in got.items()}

@@ -8,7 +8,7 @@ from tests.support.paths import ROOT
 
 RECORDS = sorted(
     path
-    for path in (ROOT / "docs" / "results").glob("*/*.json")
+    for path in (ROOT / "docs/results").glob("*/*.json")
     if path.name != "report.json"
 )
 

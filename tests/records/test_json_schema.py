@@ -10,14 +10,14 @@ from rnn_scaling.records import json_schema, record
 from tests.support.paths import ROOT
 from tests.support.records import make_record
 
-FILES = sorted((ROOT / "docs" / "results").glob("**/*.json"))
+FILES = sorted((ROOT / "docs/results").glob("**/*.json"))
 RECORDS = [path for path in FILES if record.find(path) is not None]
 VALIDATOR = jsonschema.Draft202012Validator(json_schema.build())
 
 
 def test_the_published_schema_is_the_one_of_the_types():
     jsonschema.Draft202012Validator.check_schema(json_schema.build())
-    published = (ROOT / "docs" / "run.schema.json").read_text()
+    published = (ROOT / "docs/run.schema.json").read_text()
     assert json_schema.format_schema() == published, (
         "python -m rnn_scaling.records.json_schema"
     )

@@ -68,7 +68,7 @@ def test_labels_of_prometheus_are_escaped(tmp_path):
 
 def test_otava_has_a_test_with_its_own_file_for_each_configuration(folder, tmp_path):
     assert export(folder, "otava", tmp_path / "otava") == 0
-    config = json.loads((tmp_path / "otava" / "otava.yaml").read_text())
+    config = json.loads((tmp_path / "otava/otava.yaml").read_text())
     assert len(config["tests"]) == 3
     for test in config["tests"].values():
         with open(test["file"], newline="") as file:
@@ -82,7 +82,7 @@ def test_otava_has_a_test_with_its_own_file_for_each_configuration(folder, tmp_p
 
 def test_extra_p_has_the_seconds_of_each_run_at_each_point(folder, tmp_path):
     assert export(folder, "extra-p", tmp_path / "extra_p") == 0
-    lines = (tmp_path / "extra_p" / "devices-1-2-4.txt").read_text().splitlines()
+    lines = (tmp_path / "extra_p/devices-1-2-4.txt").read_text().splitlines()
     assert "POINTS 1 2 4" in lines
     data = [list(map(float, line.split()[1:])) for line in lines if "DATA" in line]
     assert [len(times) for times in data] == [2, 2, 2]
@@ -105,7 +105,7 @@ def exported_numbers(folder, tmp_path):
     [path] = (tmp_path / "otava").glob("*.csv")
     with path.open(newline="") as file:
         rates = [float(line["items_per_second"]) for line in csv.DictReader(file)]
-    lines = (tmp_path / "extra-p" / "devices-1.txt").read_text().splitlines()
+    lines = (tmp_path / "extra-p/devices-1.txt").read_text().splitlines()
     [step_s] = [line.split()[1:] for line in lines if line.startswith("DATA")]
     return gauges["rnn_scaling_items_per_second", 1], rates, [*map(float, step_s)]
 
@@ -272,7 +272,7 @@ def test_an_archive_has_all_files_with_their_checksums(tmp_path):
         assert hashlib.sha256(contents.pop(f"mine/{name}")).hexdigest() == digest
     assert not contents
     subprocess.run(["tar", "-xzf", str(path), "-C", str(tmp_path)], check=True)
-    assert report.main([str(tmp_path / "mine" / "records")]) == 0
-    new = json.loads((tmp_path / "mine" / "records" / "report.json").read_text())
-    old = json.loads((tmp_path / "mine" / "report" / "report.json").read_text())
+    assert report.main([str(tmp_path / "mine/records")]) == 0
+    new = json.loads((tmp_path / "mine/records/report.json").read_text())
+    old = json.loads((tmp_path / "mine/report/report.json").read_text())
     assert new["series"] == old["series"]

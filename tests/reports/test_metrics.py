@@ -3,14 +3,12 @@
 A report does not mention metrics that its runs did not record.
 """
 
-from __future__ import annotations
-
 import re
 
 import numpy as np
 import pytest
 
-from rnn_scaling.analysis import metrics, rows
+from rnn_scaling.analysis import rows
 from rnn_scaling.analysis.confidence import interval_over_runs
 from rnn_scaling.analysis.metrics import METRICS, Metric
 from rnn_scaling.reports import conclusions, csv_table, json_report, table
@@ -21,7 +19,7 @@ from tests.support.scaling_runs import drawn_metrics, of, run, series
 from tests.support.views import csv_lines, json_of, page_of
 
 
-def on_several(measured: metrics.Measured):
+def on_several(measured):
     return (
         interval_over_runs([3.25e9])
         if measured.rate and measured.num_devices > 1

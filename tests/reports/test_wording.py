@@ -24,7 +24,7 @@ INTERVAL = {
 }
 
 
-def sample(spec: str, count: int):
+def sample(spec, count):
     """Return a value that the specification can print, for `count` things."""
     if spec.startswith("interval"):
         return INTERVAL

@@ -48,11 +48,11 @@ def run_sweep(folder, rates, *words):
 
 def test_contention_is_what_copies_lose_and_the_rest_is_exchange(tmp_path):
     assert run_sweep(tmp_path, "1=100 2=150 copy=90") == 0
-    copies = record.read(tmp_path / "out" / "program-2-copies.json")
+    copies = record.read(tmp_path / "out/program-2-copies.json")
     assert copies.throughput.items_per_second == 180
     assert copies.options["variable_update"] == "independent"
     assert copies.options["num_devices"] == 2
-    report = json.loads((tmp_path / "out" / "report.json").read_text())
+    report = json.loads((tmp_path / "out/report.json").read_text())
     points = {}
     [coupled] = [series for series in report["series"] if series["title"] == "program"]
     for part in coupled["rows"][1]["attribution"]["parts"]:
@@ -66,7 +66,7 @@ def test_contention_is_what_copies_lose_and_the_rest_is_exchange(tmp_path):
 
 def test_a_copy_that_fails_is_named_in_the_record(tmp_path, capsys):
     assert run_sweep(tmp_path, "1=100 2=150 copy=90 fails=2-copies.1.json") == 1
-    failed = record.read(tmp_path / "out" / "program-2-copies.json")
+    failed = record.read(tmp_path / "out/program-2-copies.json")
     assert failed.status == "failed"
     assert "copy 1" in failed.error.message and "out of luck" in failed.error.message
 

@@ -124,7 +124,7 @@ def test_every_end_of_a_trainer_is_a_row(tmp_path, capsys):
         error = found[how].error
         assert f"{error.type}: {error.message}".startswith(reason), how
         assert found[how].status == "failed" and found[how].throughput is None
-    log = (tmp_path / "out" / "stand_in-2-how=steps.log.txt").read_text()
+    log = (tmp_path / "out/stand_in-2-how=steps.log.txt").read_text()
     assert f"cores {first_cores(2)} devices 2\n" in log and "on stderr\n" in log
     said = capsys.readouterr().err
     assert "how=late: " in said and "\x1b" not in said
@@ -139,7 +139,7 @@ def test_a_log_that_tells_the_rate_alone_is_a_row_with_its_speedup(tmp_path, cap
     words = ["--axis:how=rate", "--num_devices=1,2", formats]
     assert go(tmp_path, *words) == 0
     one, two = records(tmp_path).values()
-    log = (tmp_path / "out" / "stand_in-1.log.txt").read_text()
+    log = (tmp_path / "out/stand_in-1.log.txt").read_text()
     assert f"cores {first_cores(1)} devices 1\n" in log
     assert one.resolved.cpu_affinity == tuple(first_cores(1))
     rate = two.throughput
@@ -170,7 +170,7 @@ def test_what_a_log_says_of_devices_is_held_against_the_sweep(tmp_path):
 def test_a_log_of_a_sweep_overwrites_no_other_file_and_waits_for_no_reader(
     tmp_path, kind, capsys
 ):
-    put(kind, tmp_path / "out" / "echo-1.log.txt", tmp_path / "precious")
+    put(kind, tmp_path / "out/echo-1.log.txt", tmp_path / "precious")
     status = go(tmp_path, "--num_devices=1", RATE, command="echo words/s: 5")
     assert (tmp_path / "precious").read_text() == "mine\n"
     assert not (tmp_path / "nowhere").exists()
@@ -184,7 +184,7 @@ def test_of_a_flood_of_lines_so_many_are_kept_as_are_read(tmp_path):
     words = ["--num_devices=1", RATE, "--max_file_mb=1"]
     assert go(tmp_path, *words, command="seq -f %0200g 6000") == 1
     assert "--max_file_mb=1" in only(tmp_path).error.message
-    assert (tmp_path / "out" / "seq-1.log.txt").stat().st_size <= 1e6
+    assert (tmp_path / "out/seq-1.log.txt").stat().st_size <= 1e6
 
 
 def test_a_hang_is_a_row_with_its_last_words(tmp_path, monkeypatch):

@@ -69,7 +69,7 @@ def test_the_newest_two_stay_and_the_last_is_read_whole(tmp_path):
     assert saved(tmp_path, 10, 20, 30) == ["batch_00000020", "batch_00000030"]
     (tmp_path / "batch_00000040").mkdir()
     # A process was killed while it saved.
-    save(tmp_path / "batch_00000040" / "variables")
+    save(tmp_path / "batch_00000040/variables")
     config = resolved(num_batches=70, progress=False, save_every=3)
     checkpoint = read_newest(str(tmp_path), config)
     assert checkpoint.batches == 30 and checkpoint.columns["items"] == [8] * 30
@@ -189,7 +189,7 @@ def test_a_damaged_checkpoint_is_refused_in_one_line_with_a_remedy(
 
 def test_any_value_is_used_or_refused_in_one_line(tmp_path):
     saved(tmp_path, 2)
-    path = tmp_path / "batch_00000002" / "run.json"
+    path = tmp_path / "batch_00000002/run.json"
     document = Document(path.read_text())
     rng = random.Random(37)
     refused = 0
@@ -241,7 +241,7 @@ def test_a_rank_reads_its_own_batches(tmp_path):
         found = read_newest(str(tmp_path), resolved(), rank=rank)
         assert found.columns["seconds"] == [rank + 1]
     assert "no rank 2" in refusal(tmp_path, rank=2)
-    (tmp_path / "batch_00000001" / "variables_1.index").unlink()
+    (tmp_path / "batch_00000001/variables_1.index").unlink()
     assert "is damaged" in refusal(tmp_path)
 
 

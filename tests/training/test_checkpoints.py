@@ -108,7 +108,7 @@ def test_a_run_that_was_killed_goes_on_with_the_same_losses(tmp_path):
     ):
         assert (refused.returncode, refused.stdout) == (2, "")
         assert reason in refused.stderr and "Traceback" not in refused.stderr
-    assert not (tmp_path / "other" / "run.json").exists()
+    assert not (tmp_path / "other/run.json").exists()
 
 
 MODES = [

@@ -12,7 +12,7 @@ from rnn_scaling.commands import audit
 from tests.support.audit_tables import found, table
 from tests.support.paths import ROOT
 
-CASES = ROOT / "tests" / "golden" / "audit" / "cases"
+CASES = ROOT / "tests/golden/audit/cases"
 
 
 def text_of(name):

@@ -6,7 +6,7 @@ from rnn_scaling.analysis.audit import auditing
 from rnn_scaling.records.tables import text_tables
 from tests.support.audit_corpus import read
 
-FOLDER = Path(__file__).parents[2] / "golden" / "audit"
+FOLDER = Path(__file__).parents[2] / "golden/audit"
 
 
 def test_the_findings_in_public_tables():

@@ -110,9 +110,7 @@ def test_unknown_systems_are_refused(known, counts, kind):
 
 def test_four_recorded_workers_follow_from_one_and_two():
     """Compare rings and parameter servers at 50, 200 and 1000 Mbit/s."""
-    errors = benchmark.measure_netlab_errors(
-        ROOT / "docs" / "results" / "netlab", steps=100
-    )
+    errors = benchmark.measure_netlab_errors(ROOT / "docs/results/netlab", steps=100)
     at_four = {name: error for (name, workers), error in errors.items() if workers == 4}
     assert len(at_four) == 9
     assert max(map(abs, at_four.values())) <= 0.1, at_four

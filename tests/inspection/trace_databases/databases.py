@@ -3,11 +3,8 @@
 docs/inspect.md names the sources.
 """
 
-from __future__ import annotations
-
 import contextlib
 import sqlite3
-from typing import Any
 
 from rnn_scaling.commands import inspect_files
 from rnn_scaling.config import flags
@@ -179,7 +176,7 @@ def nvprof(file):
         )
 
 
-def look(*words: Any) -> tuple[str, list[str]]:
+def look(*words):
     """Return the summary's text and the problems for a command line."""
     options = flags.read(
         [str(word) for word in words], "", inspect_files.ReadingOptions, "inspect"

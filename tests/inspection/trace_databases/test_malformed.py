@@ -82,8 +82,8 @@ def test_a_write_ahead_log_that_is_not_merged(tmp_path, capsys):
         assert sorted(path.name for path in tmp_path.iterdir()) == before
         (tmp_path / "far").mkdir()
         # The log is next to the file, not next to the link.
-        (tmp_path / "far" / "link").symlink_to(tmp_path / "db")
-        assert "db-wal" in one_error(capsys, tmp_path / "far" / "link")
+        (tmp_path / "far/link").symlink_to(tmp_path / "db")
+        assert "db-wal" in one_error(capsys, tmp_path / "far/link")
         shutil.rmtree(tmp_path / "far")
     # Closing merged the log; the file is still in that mode.
     assert inspect.main([str(tmp_path / "db")]) == 0

@@ -113,7 +113,7 @@ def test_a_network_for_eleven_classes_has_the_reported_numbers(tf, monkeypatch, 
 
 
 def test_the_document_has_these_numbers(tf):
-    text = (ROOT / "docs" / "results" / "networks.md").read_text()
+    text = (ROOT / "docs/results/networks.md").read_text()
     rows = re.findall(
         r"^\| `([\w.]+)` \| (\d+) \| ([\d,]+) \| ([\d,]+) \| ([\d,.]+) \|",
         text,

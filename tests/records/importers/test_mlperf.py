@@ -13,7 +13,7 @@ from tests.support.log_samples import parse
 
 
 def submission(tmp_path, logs):
-    place = tmp_path / "results" / "dgx1" / "gnmt"
+    place = tmp_path / "results/dgx1/gnmt"
     place.mkdir(parents=True)
     for name, text in logs.items():
         (place / name).write_text(text)
@@ -33,7 +33,7 @@ def options_of(*paths):
 def test_mlperfs_devices_and_platform_come_from_the_systems_description(tmp_path):
     [path] = submission(tmp_path, {"result_0.txt": real_logs.GNMT_MLPERF})
     assert "num_devices" not in options_of(path)
-    system = tmp_path / "systems" / "dgx1.json"
+    system = tmp_path / "systems/dgx1.json"
     system.parent.mkdir()
     system.write_text(real_logs.MLPERF_SYSTEM)
     assert options_of(path)["num_devices"] == 8

@@ -45,7 +45,7 @@ def test_a_number_of_devices_never_has_decimals(cells, are_devices):
     ],
 )
 def test_the_series_that_a_document_holds(name, expected):
-    path = GOLDEN / "audit" / "cases" / f"{name}.md"
+    path = GOLDEN / "audit/cases" / f"{name}.md"
     found = series_of(path.read_text())
     assert [(name.split(", ")[-1], list(points)) for name, points in found] == expected
 

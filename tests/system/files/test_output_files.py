@@ -27,7 +27,7 @@ WAYS = {
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("way", WAYS)
 def test_what_another_name_leads_to_is_never_written(tmp_path, way, kind):
-    path, precious = tmp_path / "out" / ".run.json.rank1", tmp_path / "precious"
+    path, precious = tmp_path / "out/.run.json.rank1", tmp_path / "precious"
     put(kind, path, precious)
     if kind == "hard link" and way != "again":
         WAYS[way](path)

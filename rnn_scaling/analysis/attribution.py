@@ -32,7 +32,7 @@ import functools
 import itertools
 import math
 import operator
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from rnn_scaling.analysis import disturbance
@@ -411,8 +411,8 @@ class _Attributor:
                 points += effect * slowing / (1 - slowing) if slowing < 1 else math.inf
         return points
 
-    def _list_part_changes(self) -> list[tuple[LossPartName, dict[str, Any]]]:
-        """Return (part, changes to the row) from the ideal to the row itself.
+    def _list_part_changes(self) -> Iterator[tuple[LossPartName, dict[str, Any]]]:
+        """Yield (part, changes to the row) from the ideal to the row itself.
 
         Each part is the efficiency before minus the efficiency with these changes.
         """
@@ -420,14 +420,11 @@ class _Attributor:
         mode = registry.find_mode(config["variable_update"])
         data_source = registry.input_free_source(config["data_source"])
         device = {"data_source": data_source}
-        chain: list[tuple[LossPartName, dict[str, Any]]] = [
-            (CONTENTION, {**device, "variable_update": mode.exchange_free_mode})
-        ]
+        yield (CONTENTION, {**device, "variable_update": mode.exchange_free_mode})
         if mode.trains_one_model:
-            chain.append((EXCHANGE, device))
+            yield (EXCHANGE, device)
         if config["data_source"] != data_source:
-            chain.append((INPUT, {}))
-        return chain
+            yield (INPUT, {})
 
     def _max_efficiency(self, efficiencies: Iterable[Share]) -> float:
         """Return the efficiency that devices which share cores can reach.

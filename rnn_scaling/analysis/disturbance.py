@@ -20,7 +20,7 @@ slow each other in the same way (`count_shared_cores`).
 
 import dataclasses
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TypeVar
 
 from rnn_scaling.records.environment import LoadWindows
@@ -309,14 +309,12 @@ def compute_counted_rate(record: RunRecord, all_batches: bool = False) -> float:
 
 def noticed_load_shares(
     record: RunRecord, all_batches: bool = False
-) -> list[tuple[float, int]]:
-    """Return (noticed share, cores) of the recording process and of each worker."""
+) -> Iterator[tuple[float, int]]:
+    """Yield (noticed share, cores) of the recording process and of each worker."""
     devices = record.options["num_devices"]
-    shares = []
     for share, cores in _recorded_load_shares(record, all_batches):
         is_noticed = share_of_one_device(share, cores, devices) > NOTICEABLE_LOAD
-        shares.append((share if is_noticed else 0.0, cores))
-    return shares
+        yield (share if is_noticed else 0.0, cores)
 
 
 def _recorded_load_shares(

@@ -5,7 +5,7 @@ Users write machines.toml: never rename one of its keys.
 
 import dataclasses
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from rnn_scaling.analysis.machines import count_nodes, identify_machine
@@ -196,27 +196,25 @@ def _read_machines(path: Path) -> list[PricedMachine]:
 
 def _find_faults(
     machine: PricedMachine, earlier_machines: Sequence[PricedMachine]
-) -> list[str]:
-    """Return the faults of a machine, given the machines before it in the file."""
+) -> Iterator[str]:
+    """Yield the faults of a machine, given the machines before it in the file."""
     fields = [field.name for field in dataclasses.fields(machine)]
     fields.remove("extra_fields")
-    faults = []
     for key in machine.extra_fields or ():
-        faults.append(f"unknown key {key}; expected {', '.join(fields)}")
+        yield f"unknown key {key}; expected {', '.join(fields)}"
     earlier_names = {earlier.name for earlier in earlier_machines}
     if "," in machine.name or machine.name in earlier_names:
-        faults.append("expected a unique name without a comma; rename the machine")
+        yield "expected a unique name without a comma; rename the machine"
     if bool(machine.price_per_hour) != bool(machine.currency):
-        faults.append(
+        yield (
             "price_per_hour and currency belong together; give both, such as 0.714 and"
             ' "USD"'
         )
     for earlier in earlier_machines:
         currencies = {machine.currency, earlier.currency} - {""}
         if len(currencies) > 1:
-            faults.append(
+            yield (
                 f"currency is {machine.currency}, but other machines have "
                 f"{earlier.currency}; convert all prices to one currency"
             )
             break
-    return faults

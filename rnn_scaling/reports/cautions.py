@@ -3,7 +3,7 @@
 Terminal, page and JSON show the same cautions.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from rnn_scaling.analysis import learning, plausibility
@@ -133,23 +133,21 @@ def _late_failure_statements(summary: Summary) -> list[Statement]:
     return [state("failed-late", files=failed_texts)] if failed_texts else []
 
 
-def _log_statements(summary: Summary) -> list[Statement]:
-    """Return the unknown facts about runs whose rates are from logs."""
+def _log_statements(summary: Summary) -> Iterator[Statement]:
+    """Yield the unknown facts about runs whose rates are from logs."""
     good_runs = summary.good_runs
     logs = [run for run in good_runs if not run.batches.seconds]
     formats = list(dict.fromkeys(run.log_format for run in logs if run.log_format))
     rounding = max((run.log_rounding or 0.0 for run in good_runs), default=0.0)
 
-    statements = []
     if logs:
-        statements.append(state("rates-from-logs", logs=len(logs), runs=len(good_runs)))
+        yield state("rates-from-logs", logs=len(logs), runs=len(good_runs))
     if formats:
-        statements.append(state("log-formats", formats=formats))
+        yield state("log-formats", formats=formats)
     if logs and not rounding and any(map(_has_equal_log_rates, summary.rows)):
-        statements.append(state("log-rates-alike"))
+        yield state("log-rates-alike")
     if rounding >= _LEAST_ROUNDING:
-        statements.append(state("log-digits", rounding=rounding))
-    return statements
+        yield state("log-digits", rounding=rounding)
 
 
 def _has_equal_log_rates(row: Row) -> bool:
@@ -159,23 +157,19 @@ def _has_equal_log_rates(row: Row) -> bool:
     return len(row.good_runs) > 1 and len(set(run_rates(row.good_runs))) == 1
 
 
-def program_output_statements(summary: Summary) -> list[Statement]:
-    """Return why printed rates are doubtful, and the warnings of other programs."""
+def program_output_statements(summary: Summary) -> Iterator[Statement]:
+    """Yield why printed rates are doubtful, and the warnings of other programs."""
     runs = [
         (name, run, run.output)
         for name, run in summary.named_runs
         if run.status == "ok" and run.output is not None
     ]
-    statements = []
     for doubt, kind in _DOUBTS.items():
         doubtful = [run for run in runs if doubt in plausibility.find_doubts(run[1])]
         if doubtful:
             files = [name for name, *_ in doubtful]
-            statements.append(state(kind, files=files, **_doubt_values(doubtful[0][2])))
-    return [
-        *statements,
-        *_warning_statements([(name, output) for name, _, output in runs]),
-    ]
+            yield state(kind, files=files, **_doubt_values(doubtful[0][2]))
+    yield from _warning_statements([(name, output) for name, _, output in runs])
 
 
 def _doubt_values(output: PrintedOutput) -> dict[str, Any]:

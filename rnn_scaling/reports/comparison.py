@@ -5,7 +5,7 @@ never rename one or change its meaning.
 """
 
 import dataclasses
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -235,28 +235,25 @@ RENDER: dict[str, Callable[[Report], str]] = {
 }
 
 
-def _head_lines(report: Report, sides: Sides) -> list[str]:
-    """Return the lines above the table: the sets, their options and their machines."""
+def _head_lines(report: Report, sides: Sides) -> Iterator[str]:
+    """Yield the lines above the table: the sets, their options and their machines."""
     first = f"{sides.first} {report.before} ({format_count(report.runs[0], 'run')})"
     second = f"{sides.second} {report.after} ({format_count(report.runs[1], 'run')})"
-    lines = [f"{report.metric.title}: {first}, {second}"]
+    yield f"{report.metric.title}: {first}, {second}"
     if sides.is_gate and not report.is_history:
         changed_options = []
         for change in report.changes:
             texts = " -> ".join(_option_texts(change, value_text))
             changed_options.append(f"--{change.name}={texts}")
-        lines.append(f"changed: {', '.join(changed_options) or 'no option'}")
+        yield f"changed: {', '.join(changed_options) or 'no option'}"
     if report.machines:
         machine_before, machine_after = report.machines
-        lines += [
-            f"machine before: {machine_before}",
-            f"machine after: {machine_after}",
-        ]
+        yield f"machine before: {machine_before}"
+        yield f"machine after: {machine_after}"
     unpaired = (report.only_before, report.only_after)
     for place, labels in zip(sides.places, unpaired):
         if labels:
-            lines.append(f"only {place}, not compared: {join_some(labels, '; ')}")
-    return lines
+            yield f"only {place}, not compared: {join_some(labels, '; ')}"
 
 
 def _results_grid(report: Report, sides: Sides) -> Grid:

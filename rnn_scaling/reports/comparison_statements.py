@@ -4,7 +4,7 @@
 """
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from rnn_scaling.analysis.comparison import verdicts
@@ -138,12 +138,11 @@ def _percent_values(ratio: Interval) -> dict[str, float]:
     return {"change": value, "low": low, "high": high}
 
 
-def _machine_statements(report: Report) -> list[Statement]:
-    """Return which machine is faster and, with prices, which is the cheapest."""
-    machine_statements = []
+def _machine_statements(report: Report) -> Iterator[Statement]:
+    """Yield which machine is faster and, with prices, which is the cheapest."""
     for scope in _SCOPES:
-        machine_statements += _scope_statements(report, scope)
-    return [*machine_statements, *make_statements(report.machine_costs)]
+        yield from _scope_statements(report, scope)
+    yield from make_statements(report.machine_costs)
 
 
 def _gate_statements(report: Report) -> list[Statement]:
@@ -219,8 +218,8 @@ def session_statements(report: Report) -> list[Statement]:
     return facts
 
 
-def _scope_statements(report: Report, scope: str) -> list[Statement]:
-    """Return which machine is faster, per device or with all devices.
+def _scope_statements(report: Report, scope: str) -> Iterator[Statement]:
+    """Yield which machine is faster, per device or with all devices.
 
     For the only series, the statement has the ratio; for several series, there is a
     statement per verdict with their number.
@@ -229,33 +228,28 @@ def _scope_statements(report: Report, scope: str) -> list[Statement]:
     names = {"before": report.before, "after": report.after}
     if len(ratios) == 1:
         [only] = ratios
-        return [
-            state(
-                f"machine-{only.kind.value}",
-                _SCOPES[scope],
-                **names,
-                ratio=only.ratio,
-                low=only.low,
-                high=only.high,
-                reason=reason_text(only),
-            )
-        ]
+        yield state(
+            f"machine-{only.kind.value}",
+            _SCOPES[scope],
+            **names,
+            ratio=only.ratio,
+            low=only.low,
+            high=only.high,
+            reason=reason_text(only),
+        )
+        return
 
     groups = group_by(ratios, [ratio.kind for ratio in ratios])
-    scope_statements = []
     for kind in MachineVerdict:
         if kind in groups:
             name = f"machine-{kind.value}-series"
-            scope_statements.append(
-                state(
-                    name,
-                    _SCOPES[scope],
-                    **names,
-                    total=len(ratios),
-                    **_range_values(groups[kind]),
-                )
+            yield state(
+                name,
+                _SCOPES[scope],
+                **names,
+                total=len(ratios),
+                **_range_values(groups[kind]),
             )
-    return scope_statements
 
 
 def _range_values(ratios: Sequence[MachineRatio]) -> dict[str, Any]:
@@ -303,8 +297,8 @@ def method_statements(report: Report, sides: Sides = BEFORE_AFTER) -> list[State
     return [*method_notes, *_single_run_statements(report)]
 
 
-def _test_statements(report: Report) -> list[Statement]:
-    """Return the test of the changes, and what it assumes."""
+def _test_statements(report: Report) -> Iterator[Statement]:
+    """Yield the test of the changes, and what it assumes."""
     num_judged = sum(result.p_adjusted is not None for result in report.results)
     caveat = ""
     sources = {result.drift.source for result in report.results if result.drift}
@@ -322,18 +316,16 @@ def _test_statements(report: Report) -> list[Statement]:
     elif report.paired:
         test = "paired-test"
 
-    test_statements = []
     if num_judged:
-        test_statements.append(state(test))
+        yield state(test)
         if any(map(_includes_drift, report.results)):
-            test_statements.append(state("drift-in-interval"))
+            yield state("drift-in-interval")
     if num_judged > 1:
-        test_statements.append(state("corrected-p", configurations=num_judged))
+        yield state("corrected-p", configurations=num_judged)
     if caveat:
-        test_statements.append(state(caveat))
+        yield state(caveat)
     elif num_judged and test == "unpaired-test":
-        test_statements.append(state("independent-sides"))
-    return test_statements
+        yield state("independent-sides")
 
 
 def _includes_drift(result: Result) -> bool:
@@ -346,20 +338,18 @@ def _has_step_time_interval(result: Result) -> bool:
     return any(change.ratio and change.ratio.ends for change in result.step_times)
 
 
-def _single_run_statements(report: Report) -> list[Statement]:
-    """Return why one run on a side shows no change, and how many runs would show one."""
+def _single_run_statements(report: Report) -> Iterator[Statement]:
+    """Yield why one run on a side shows no change, and how many runs would show one."""
     single_run_results = [
         result
         for result in report.results
         if result.comparison is not None and result.comparison.p_value is None
     ]
     if not single_run_results:
-        return []
+        return
 
     are_both_single = all(max(result.runs) == 1 for result in single_run_results)
-    single_run_statements = [
-        state("one-run-a-side" if are_both_single else "one-run-on-one-side")
-    ]
+    yield state("one-run-a-side" if are_both_single else "one-run-on-one-side")
     limit = report.max_regression
     runs = [
         f"{count} at {100 * spread:.0f} %"
@@ -367,8 +357,7 @@ def _single_run_statements(report: Report) -> list[Statement]:
         if (count := verdicts.runs_for_spread(spread, limit))
     ]
     if runs:
-        single_run_statements.append(state("runs-needed", limit=100 * limit, runs=runs))
-    return single_run_statements
+        yield state("runs-needed", limit=100 * limit, runs=runs)
 
 
 def ab_statements(report: Report) -> list[Statement]:

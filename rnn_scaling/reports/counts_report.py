@@ -6,7 +6,7 @@ one.
 """
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -303,17 +303,16 @@ def _types_grid(columns: Sequence[StepCounts], top: int = _TOP_TYPES) -> Grid:
     return Grid(caption, head, lines)
 
 
-def _type_cells(columns: Sequence[StepCounts], kinds: Sequence[str]) -> list[str]:
-    cells = []
+def _type_cells(columns: Sequence[StepCounts], kinds: Sequence[str]) -> Iterator[str]:
     kernels_of_columns = []
     for column in columns:
         operators = sum(column.operators_by_type.get(kind, 0) for kind in kinds)
         kernels = sum(column.kernels_by_type.get(kind, 0) for kind in kinds)
         kernels_of_columns.append(kernels)
-        cells += [f"{operators:,}", f"{kernels:,}"]
+        yield f"{operators:,}"
+        yield f"{kernels:,}"
     if len(columns) > 1:
-        cells.append(f"{kernels_of_columns[-1] - kernels_of_columns[0]:+,}")
-    return cells
+        yield f"{kernels_of_columns[-1] - kernels_of_columns[0]:+,}"
 
 
 def _growth_sections(groups: Sequence[CountGroup]) -> list[Section]:

@@ -5,7 +5,7 @@
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from rnn_scaling.analysis.confidence import Interval, divide_rates
@@ -89,8 +89,8 @@ def _unclear_statements(
     count: int,
     place: dict[str, Any],
     common: Sequence[Statement],
-) -> list[Statement]:
-    """Return the series that may be the fastest, and the repeats that would decide it.
+) -> Iterator[Statement]:
+    """Yield the series that may be the fastest, and the repeats that would decide it.
 
     Args:
       ordered: All series, the fastest first.
@@ -110,36 +110,37 @@ def _unclear_statements(
     tied_series = [first]
     tied_series += [member for member in rivals if member not in slowed or all_slowed]
 
-    unclear_statements = [
-        state("fastest-unclear", **place, tied=_rate_values(tied_series, count)),
-        *one_series.rate_corrections(_rows(tied_series, count)),
-        *common,
-    ]
+    yield state("fastest-unclear", **place, tied=_rate_values(tied_series, count))
+    yield from one_series.rate_corrections(_rows(tied_series, count))
+    yield from common
     if num_slower := len(ordered) - 1 - len(rivals):
-        unclear_statements.append(state("others-slower", others=num_slower))
+        yield state("others-slower", others=num_slower)
     if all_slowed:
-        return [*unclear_statements, state("quiet-runs-would-tell")]
+        yield state("quiet-runs-would-tell")
+        return
     if slowed:
-        unclear_statements.append(
-            state("slowed-by-load", slowed=_rate_values(slowed, count))
-        )
+        yield state("slowed-by-load", slowed=_rate_values(slowed, count))
     rates = [_rate_on(member, count) for member in tied_series]
-    return [*unclear_statements, *_tie_statements(rates, len(ordered))]
+    yield from _tie_statements(rates, len(ordered))
 
 
-def _tie_statements(rates: Sequence[Interval], num_compared: int) -> list[Statement]:
-    """Return what to do about a tie, and the repeats that the seen difference needs.
+def _tie_statements(
+    rates: Sequence[Interval], num_compared: int
+) -> Iterator[Statement]:
+    """Yield what to do about a tie, and the repeats that the seen difference needs.
 
     Args:
       rates: The rates that are not separated, the highest first.
       num_compared: The number of series that are compared.
     """
     if any(rate.relative_error is None for rate in rates):
-        return [state("repeats-would-show-spread", repeats=REPEATS[0])]
+        yield state("repeats-would-show-spread", repeats=REPEATS[0])
+        return
     changes = [divide_rates(rates[0], rate) for rate in rates[1:]]
     if not any(change.relative_error for change in changes):
         is_rounded = any(change.rounding for change in changes)
-        return [state("few-digits" if is_rounded else "same-rates")]
+        yield state("few-digits" if is_rounded else "same-rates")
+        return
     bounds = []
     for rate in rates[1:]:
         change = joint_ratio(rates[0], rate, num_compared)
@@ -155,19 +156,17 @@ def _tie_statements(rates: Sequence[Interval], num_compared: int) -> list[Statem
             num_runs,
             num_compared,
         )
-    tie_statements = []
     if max(bounds) <= _MAX_TIE_DIFFERENCE or repeats is None:
-        tie_statements.append(
-            state("take-either", others=len(bounds), within=max(bounds))
-        )
+        yield state("take-either", others=len(bounds), within=max(bounds))
     if seen_difference.is_corrected:
         # Repeats do not reduce the error of a correction.
-        return [*tie_statements, state("quiet-machine")]
+        yield state("quiet-machine")
+        return
     kind = "seen-difference" if repeats else "seen-difference-too-small"
     decision = state(
         kind, seen=seen_difference.value - 1, repeats=repeats, most=MAX_REPEATS
     )
-    return [*tie_statements, decision]
+    yield decision
 
 
 def _faster_elsewhere_statements(

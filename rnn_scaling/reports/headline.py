@@ -5,7 +5,7 @@ Only `conclusions` asks for it. The order of the statements is the order of the 
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from rnn_scaling.analysis.confidence import Interval
@@ -103,7 +103,7 @@ def _speedup_statements(
             hidden.append(member)
         else:
             judged_rows.append(row)
-    speedup_statements = []
+    speedup_statements: list[Statement] = []
     if judged_rows and all(is_precise(row.metric(SPEEDUP)) for row in judged_rows):
         place = devices_text(series, count)
         speedup_statements += _range_statements(judged_rows, count, place)
@@ -118,8 +118,10 @@ def _speedup_statements(
     return speedup_statements
 
 
-def _range_statements(rows: Sequence[Row], count: int, place: str) -> list[Statement]:
-    """Return the smallest and the largest speedup, and how many are corrected for load.
+def _range_statements(
+    rows: Sequence[Row], count: int, place: str
+) -> Iterator[Statement]:
+    """Yield the smallest and the largest speedup, and how many are corrected for load.
 
     Args:
       rows: The rows on `count` devices, whose speedups are precise.
@@ -136,12 +138,11 @@ def _range_statements(rows: Sequence[Row], count: int, place: str) -> list[State
     }
     is_alike = round(ordered[0], 2) == round(ordered[-1], 2)
     kind = "speedup-alike" if is_alike else "speedup-range"
-    statements = [state(kind, place, **values)]
+    yield state(kind, place, **values)
     if num_corrected := sum(map(is_corrected, rows)):
         points = math.ceil(max(map(_half_width_percent, speedups)) / count)
         values = {"corrected": num_corrected, "series": len(rows), "points": points}
-        statements.append(state("speedups-corrected", **values))
-    return statements
+        yield state("speedups-corrected", **values)
 
 
 def _half_width_percent(speedup: Interval | None) -> float:

@@ -12,7 +12,7 @@ import io
 import itertools
 import re
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -157,21 +157,19 @@ def collect(readings: Sequence[Reading], is_audited: bool) -> Imported:
     return Imported(readings, by_unit, audited)
 
 
-def _lend_baselines(rows: Sequence[Row]) -> list[Row]:
+def _lend_baselines(rows: Sequence[Row]) -> Iterator[Row]:
     """Give rows without a baseline one that differs only in the exchange.
 
     If several rows qualify, the fastest is used, so that a slow exchange does not
     flatter the speedup.
     """
     baselines = [row for row in rows if row.baseline is row and row.rate]
-    rows_with_baselines = []
     for row in rows:
         candidates = [base for base in baselines if _work_key(base) == _work_key(row)]
         if row.baseline is None and candidates:
             fastest = max(candidates, key=_rate_or_zero)
             row = dataclasses.replace(row, one_device=fastest)
-        rows_with_baselines.append(row)
-    return rows_with_baselines
+        yield row
 
 
 def _rate_or_zero(row: Row) -> float:
@@ -210,14 +208,13 @@ def make_statements(imported: Imported) -> list[Statement]:
     return results
 
 
-def _slow_repeat_statements(members: Sequence[Member]) -> list[Statement]:
-    """Return a statement for each run that is far slower than its repeats."""
+def _slow_repeat_statements(members: Sequence[Member]) -> Iterator[Statement]:
+    """Yield a statement for each run that is far slower than its repeats."""
     by_row: dict[Row, list[Member]] = {}
     for member in members:
         if member.row is not None:
             by_row.setdefault(member.row, []).append(member)
 
-    results = []
     for row, repeats in by_row.items():
         rates = [member.rate or 0.0 for member in repeats]
         limit = outliers.find_slow_limit(rates)
@@ -233,8 +230,7 @@ def _slow_repeat_statements(members: Sequence[Member]) -> list[Statement]:
                     series=_label(row),
                     devices=row.num_devices,
                 )
-                results.append(slow_repeat)
-    return results
+                yield slow_repeat
 
 
 def _smallest_baseline_statements(series: Sequence[Row]) -> list[Statement]:
@@ -385,9 +381,8 @@ def _findings_table(findings: Sequence[AuditFinding], comparisons: int) -> Table
     return Table(title, _FINDING_COLUMNS, tuple(rows))
 
 
-def write_records(imported: Imported, folder: Path) -> list[str]:
+def write_records(imported: Imported, folder: Path) -> Iterator[str]:
     """Write the runs as run records; return the errors of runs that have no record."""
-    errors = []
     folder.mkdir(parents=True, exist_ok=True)
     for number, member in enumerate(imported.members, 1):
         name = f"{Path(member.source).stem}-{number}.json"
@@ -395,16 +390,15 @@ def write_records(imported: Imported, folder: Path) -> list[str]:
             reason = "the log has no rate of this run"
             if member.run.record.throughput:
                 reason = "the log does not name the devices; add --num_devices=N"
-            errors.append(f"{member.location}: no record: {reason}")
+            yield f"{member.location}: no record: {reason}"
             continue
         try:
             checked = from_json(member.run.record.to_json(), member.location)
             write(checked, folder / name)
         except RecordError as e:
-            errors.append(str(e))
+            yield str(e)
         except OSError as e:
-            errors.append(f"{folder / name}: {e.strerror or e}")
-    return errors
+            yield f"{folder / name}: {e.strerror or e}"
 
 
 def render_markdown(imported: Imported) -> str:

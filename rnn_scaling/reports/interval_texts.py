@@ -4,6 +4,8 @@ Users' programs read these texts in CSV and JSON, so change a text only if it is
 A new `Basis` or `Note` needs a text here.
 """
 
+from collections.abc import Iterator
+
 from rnn_scaling.analysis.confidence import MIN_BATCHES
 from rnn_scaling.analysis.interval_kinds import (
     Basis,
@@ -75,10 +77,10 @@ def note_text(note: Note) -> str:
     return _NOTES[note]
 
 
-def _energy_texts(source: EnergySource) -> list[str]:
+def _energy_texts(source: EnergySource) -> Iterator[str]:
     if source.stated_power_w:
-        return [f"estimated from a stated power of {source.stated_power_w:g} W"]
-    texts = [f"measured: {', '.join(source.measured)}"]
+        yield f"estimated from a stated power of {source.stated_power_w:g} W"
+        return
+    yield f"measured: {', '.join(source.measured)}"
     for counter, reason in source.not_measured:
-        texts.append(f"not measured: {counter} ({reason})")
-    return texts
+        yield f"not measured: {counter} ({reason})"

@@ -6,6 +6,7 @@ The keys of `make_data` are part of report.json: never rename one.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from rnn_scaling.analysis import disturbance
@@ -160,15 +161,14 @@ def _missed_statement(target: Target, result: LearningResult, title: str) -> Sta
     return state("target-missed", title, **values)
 
 
-def _make_notes(learning: Learning) -> list[Statement]:
-    """Return the meaning of the target, of the means and of the seconds."""
+def _make_notes(learning: Learning) -> Iterator[Statement]:
+    """Yield the meaning of the target, of the means and of the seconds."""
     target = learning.target
     unit = find_common_unit(learning.windows)
-    notes = []
     if not target.is_chosen_by_user:
         is_missed = any(None in result.run_items for result in learning.results)
         kind = "target-lowest" if is_missed else "target-highest"
-        notes.append(state(kind, target=_target_text(target)))
+        yield state(kind, target=_target_text(target))
     is_of_predictions = unit == ITEMS or target.kind == ACCURACY
     window = {
         "windows": [
@@ -176,11 +176,8 @@ def _make_notes(learning: Learning) -> list[Statement]:
         ],
         "per": "predictions" if is_of_predictions else "predicted items",
     }
-    return [
-        *notes,
-        state("target-window", **window),
-        state("target-seconds", unit=unit),
-    ]
+    yield state("target-window", **window)
+    yield state("target-seconds", unit=unit)
 
 
 def _make_columns(learning: Learning, titles: Titles) -> dict[str, ResultColumn]:

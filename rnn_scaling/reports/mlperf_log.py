@@ -9,7 +9,7 @@ rules of GNMT.
 
 import dataclasses
 import datetime
-from collections.abc import Container, Mapping
+from collections.abc import Container, Iterator, Mapping
 from typing import Any
 
 from rnn_scaling.analysis.metrics import ACCURACY, Measured
@@ -118,12 +118,12 @@ def _settings(record: RunRecord, unread: Container[str]) -> dict[str, Any]:
     return values
 
 
-def _run_events(record: RunRecord) -> list[Event]:
-    """Return the events after the initialisation, up to the end of the last batch."""
+def _run_events(record: RunRecord) -> Iterator[Event]:
+    """Yield the events after the initialisation, up to the end of the last batch."""
     phases = record.phases
     batches = record.batches
     if not batches.seconds:
-        return []
+        return
     start = phases.start + phases.cluster + phases.build + (phases.resume or 0.0)
     stop = start + sum(batches.seconds)
     num_samples = _count_trained_samples(record)
@@ -131,20 +131,16 @@ def _run_events(record: RunRecord) -> list[Event]:
     block: dict[str, Any] = {"first_epoch_num": 1}
     if num_train_samples:
         block["epoch_count"] = num_samples / num_train_samples
-    events = [
-        Event(start, _END, "init_stop"),
-        Event(start, _START, "run_start"),
-        Event(start, _START, "block_start", metadata=block),
-    ]
+    yield Event(start, _END, "init_stop")
+    yield Event(start, _START, "run_start")
+    yield Event(start, _START, "block_start", metadata=block)
     if record.throughput and record.throughput.seconds:
         num_measured = batches.measured * _global_batch_size(record)
         rate = {"throughput": num_measured / record.throughput.seconds}
         step = {"step": len(batches.seconds)}
-        events.append(
-            Event(stop, kind=_POINT, key="tracked_stats", value=rate, metadata=step)
-        )
+        yield Event(stop, kind=_POINT, key="tracked_stats", value=rate, metadata=step)
     block = {"first_epoch_num": 1, "samples_count": num_samples}
-    events.append(Event(stop, _END, "block_stop", metadata=block))
+    yield Event(stop, _END, "block_stop", metadata=block)
 
     measured = Measured.of_run(record)
     accuracy = ACCURACY.compute(measured)
@@ -154,21 +150,19 @@ def _run_events(record: RunRecord) -> list[Event]:
             "samples_count": num_samples,
             "of": "training batches, the last tenth",
         }
-        events.append(
-            Event(
-                stop,
-                kind=_POINT,
-                key="eval_accuracy",
-                value=accuracy.value,
-                metadata=metadata,
-            )
+        yield Event(
+            stop,
+            kind=_POINT,
+            key="eval_accuracy",
+            value=accuracy.value,
+            metadata=metadata,
         )
     metadata = {
         "status": "success" if record.status == "ok" else "aborted",
         "target": "all batches",
         "samples_count": num_samples,
     }
-    return [*events, Event(stop, _END, "run_stop", metadata=metadata)]
+    yield Event(stop, _END, "run_stop", metadata=metadata)
 
 
 def _device_name(record: RunRecord) -> str:

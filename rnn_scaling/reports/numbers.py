@@ -10,7 +10,7 @@ Every number that a report prints for people is formatted here.
 
 import dataclasses
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from rnn_scaling.analysis.confidence import Interval
 from rnn_scaling.analysis.grouping import group_by
@@ -126,21 +126,19 @@ def has_ends(interval: Interval) -> bool:
 
 def make_interval_notes(
     named_intervals: Iterable[tuple[str, Interval | None]],
-) -> list[str]:
-    """Return a line for each kind of interval: its signs, its numbers and its meaning.
+) -> Iterator[str]:
+    """Yield a line for each kind of interval: its signs, its numbers and its meaning.
 
     The meaning of a mark is not repeated; see `reports.marks`.
 
     Args:
       named_intervals: The name of each number, such as the title of its column.
     """
-    notes = []
     for kind, pairs in group_by_kind(named_intervals).items():
         signs = {"[low, high]" if has_ends(value) else "±" for _, value in pairs}
         names = dict.fromkeys(name for name, _ in pairs)
         sign_text = " and ".join(sorted(signs, reverse=True))
-        notes.append(f"{sign_text} {', '.join(names)}: {kind}.")
-    return notes
+        yield f"{sign_text} {', '.join(names)}: {kind}."
 
 
 def group_by_kind(

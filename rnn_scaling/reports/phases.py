@@ -7,7 +7,7 @@ never rename one or change its meaning.
 """
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from rnn_scaling.analysis.comparison import differences
@@ -142,16 +142,15 @@ def _run_sections(run: TracedRun) -> list[Section]:
     return [*sections, Section("", (cluster.phases_grid(run.record),))]
 
 
-def _machine_cautions(run: RunRecord) -> list[Statement | str]:
-    """Return cautions about the machine: shared devices, load and clocks."""
-    cautions: list[Statement | str] = [*environment.make_statements([run])]
+def _machine_cautions(run: RunRecord) -> Iterator[Statement | str]:
+    """Yield cautions about the machine: shared devices, load and clocks."""
+    yield from environment.make_statements([run])
     for difference in differences.find_differences_inside([run]):
         if difference.name in differences.LOAD_NAMES.values():
             load = value_text(difference.first[0].values["load"])
             effect = describe(difference).effect
             name = start_with_capital(difference.name)
-            cautions.append(f"{name} ({load}): {effect}.")
-    return cautions
+            yield f"{name} ({load}): {effect}."
 
 
 def format_json(runs: Sequence[TracedRun]) -> str:

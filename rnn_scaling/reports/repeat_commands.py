@@ -5,7 +5,7 @@ Reports print them, and users paste them. They are made from the options of rows
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from rnn_scaling.analysis.rows import Row
@@ -50,8 +50,8 @@ def list_commands(series: SeriesSummary) -> list[str]:
     return sweeps
 
 
-def _share_commands(series: SeriesSummary, compared: OptionLists) -> list[str]:
-    """Return sweeps on one device with each device's share of the global batch.
+def _share_commands(series: SeriesSummary, compared: OptionLists) -> Iterator[str]:
+    """Yield sweeps on one device with each device's share of the global batch.
 
     They show which loss is due to the smaller batch of a device.
     """
@@ -59,11 +59,9 @@ def _share_commands(series: SeriesSummary, compared: OptionLists) -> list[str]:
     total = last.options["global_batch_size"]
     device_counts = sorted({row.num_devices for row in series.rows} - {1})
     shares = dict.fromkeys(math.ceil(total / count) for count in device_counts)
-    commands = []
     for share in shares:
         options = {**scale.ON_ONE_DEVICE, "global_batch_size": 0, "batch_size": share}
-        commands.append(repeat_command(last, compared, **options))
-    return commands
+        yield repeat_command(last, compared, **options)
 
 
 def repeat_quietly(series: Sequence[SeriesSummary]) -> Statement:

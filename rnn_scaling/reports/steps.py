@@ -3,6 +3,7 @@
 The keys of `make_data` are part of report.json: never rename one.
 """
 
+from collections.abc import Iterator
 from typing import Any
 
 from rnn_scaling.analysis.steps.parts import Spread, StepParts, make_statements
@@ -70,8 +71,8 @@ def format_milliseconds(value: Spread | None, total_s: float | None = None) -> s
     return f"{1000 * value.mean:.2f} sd {1000 * value.scatter:.2f}{share}"
 
 
-def _make_parts_grids(parts: StepParts) -> list[Grid]:
-    """Return tables with a line for each part, and one for their sum.
+def _make_parts_grids(parts: StepParts) -> Iterator[Grid]:
+    """Yield tables with a line for each part, and one for their sum.
 
     A table has few towers, and the last column of the last table has their mean.
     """
@@ -80,7 +81,6 @@ def _make_parts_grids(parts: StepParts) -> list[Grid]:
     if parts.num_towers > 1:
         towers.append(None)
     step_s = parts.seconds
-    grids = []
     for first in range(0, len(towers), _MAX_TOWERS_PER_LINE + 1):
         members = towers[first : first + _MAX_TOWERS_PER_LINE + 1]
         head = ["Part (ms)", *(_tower_name(tower, "all towers") for tower in members)]
@@ -93,8 +93,7 @@ def _make_parts_grids(parts: StepParts) -> list[Grid]:
             lines.append([name_part(name), *cells])
         sums = [format_milliseconds(step_s, step_s.mean)] * len(members)
         lines.append(["sum: the step", *sums])
-        grids.append(Grid("Parts of a step", head, lines))
-    return grids
+        yield Grid("Parts of a step", head, lines)
 
 
 def _tower_name(tower: int | None, mean_name: str) -> str:

@@ -6,7 +6,7 @@ The table of a series has devices, batch size, seconds, words/s and speedup.
 """
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from rnn_scaling.analysis.attribution import UNEXPLAINED, Attribution
 from rnn_scaling.analysis.confidence import Interval
@@ -264,14 +264,13 @@ def _list_parts_notes(series: SeriesSummary) -> list[Statement | str]:
     return notes
 
 
-def _place_columns(rows: Sequence[Row]) -> list[RowColumn]:
-    """Return the columns of devices and, in a distributed mode, of workers."""
+def _place_columns(rows: Sequence[Row]) -> Iterator[RowColumn]:
+    """Yield the columns of devices and, in a distributed mode, of workers."""
     is_on_gpus = all(row.options["device"] == "gpu" for row in rows)
     header = "GPU number" if is_on_gpus else "Device number"
-    places = [dataclasses.replace(columns.NUM_DEVICES, header=header)]
+    yield dataclasses.replace(columns.NUM_DEVICES, header=header)
     if any(row.is_distributed for row in rows):
-        places.append(columns.NUM_WORKERS)
-    return places
+        yield columns.NUM_WORKERS
 
 
 def _rates_grid(

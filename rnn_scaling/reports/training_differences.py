@@ -3,7 +3,7 @@
 `conclusions` shows the alarms, and `comparison_statements` the changes.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from rnn_scaling.analysis.grouping import group_by
@@ -63,28 +63,23 @@ def make_alarms(summary: Summary) -> list[Statement]:
 
 def change_statements(
     changes: Sequence[ChangedTraining], sides: Sequence[str]
-) -> list[Statement]:
-    """Return how the first configuration with another training trains otherwise.
+) -> Iterator[Statement]:
+    """Yield how the first configuration with another training trains otherwise.
 
     Args:
       changes: The configurations.
       sides: The names of the sides before and after.
     """
     if not changes:
-        return []
+        return
     change = changes[0]
     names = {"before": sides[0], "after": sides[1]}
-    change_facts = []
     for difference in change.differences:
         kind = _AFTER_A_CHANGE[difference.quantity]
-        change_facts.append(
-            state(kind, change.label, **names, **_difference_values(difference))
-        )
+        yield state(kind, change.label, **names, **_difference_values(difference))
     if len(changes) > 1:
-        change_facts.append(
-            state(_MORE_CONFIGURATIONS, **names, others=len(changes) - 1)
-        )
-    return [*change_facts, _remedy_statement(change.differences, change.command)]
+        yield state(_MORE_CONFIGURATIONS, **names, others=len(changes) - 1)
+    yield _remedy_statement(change.differences, change.command)
 
 
 def _remedy_statement(

@@ -205,7 +205,7 @@ def test_the_command_takes_one_target(tmp_path, capsys):
 def test_a_chosen_level_is_the_highest_only_where_all_runs_reach_it():
     reached = made([run(1, 100.0, 10), run(2, 150.0, 10)]).learning
     missed = made([run(1, 100.0, 10), run(2, 150.0, 10, best=0)]).learning
-    assert [learning._make_notes(found)[0].kind for found in (reached, missed)] == [
+    assert [next(learning._make_notes(found)).kind for found in (reached, missed)] == [
         "target-highest",
         "target-lowest",
     ]

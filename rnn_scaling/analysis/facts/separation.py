@@ -9,7 +9,7 @@ a report and configurations of `compare` follow the same rules and table of fact
 
 import itertools
 import zlib
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import TypeVar
 
 from rnn_scaling.analysis.facts.readers import variable
@@ -138,8 +138,8 @@ def _separating_values(
     return values if is_apart else {}
 
 
-def _fill_agreed_values(fact: Fact, runs: Sequence[RunRecord]) -> list[str]:
-    """Return the value of each of some runs that must agree.
+def _fill_agreed_values(fact: Fact, runs: Sequence[RunRecord]) -> Iterator[str]:
+    """Yield the value of each of some runs that must agree.
 
     A run without the value gets the value of the others. If these have several, or if
     the fact is vital, its value is UNKNOWN, unless the run measured nothing.
@@ -150,13 +150,11 @@ def _fill_agreed_values(fact: Fact, runs: Sequence[RunRecord]) -> list[str]:
     text_of_unknown = (
         distinct[0] if len(distinct) == 1 and not fact.is_vital else UNKNOWN
     )
-    texts = []
     for run, value in zip(runs, values):
         if value is not None:
-            texts.append(str(value))
+            yield str(value)
         else:
-            texts.append(text_of_unknown if run.throughput else distinct[0])
-    return texts
+            yield text_of_unknown if run.throughput else distinct[0]
 
 
 def find_baseline(facts: Facts, candidates: Sequence[tuple[Facts, T]]) -> T | None:

@@ -7,7 +7,7 @@ Callers use `predict` or `MeasuredSeries.predict`; `averaging` has the statistic
 
 import dataclasses
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NoReturn
 
 import numpy as np
@@ -381,27 +381,24 @@ def state_assumptions(prediction: Prediction) -> list[Statement]:
     return [*statements, *_used_facts(curve.knowledge), *prediction.statements]
 
 
-def _used_facts(knowledge: Knowledge) -> list[Statement]:
-    """Return the bytes and the links that the models use."""
-    statements = []
+def _used_facts(knowledge: Knowledge) -> Iterator[Statement]:
+    """Yield the bytes and the links that the models use."""
     num_bytes = (knowledge.summed_bytes or 0.0) + (knowledge.gathered_bytes or 0.0)
     has_speed = any(math.isfinite(link.bytes_per_s) for link in knowledge.links)
     if num_bytes:
-        statements.append(state("predict-bytes", mb=_exact_values(num_bytes / 1e6)))
+        yield state("predict-bytes", mb=_exact_values(num_bytes / 1e6))
     elif knowledge.summed_bytes is None and has_speed:
-        return [state("predict-links-unused")]
+        yield state("predict-links-unused")
+        return
     kinds = ["predict-link"]
     if len(knowledge.links) > 1:
         kinds = ["predict-link-inside", "predict-link-between"]
     for link, kind in zip(knowledge.links, kinds):
         if math.isfinite(link.bytes_per_s):
             gbit = _exact_values(8e-9 * link.bytes_per_s)
-            statements.append(
-                state(kind, gbit=gbit, latency_us=_exact_values(1e6 * link.alpha_s))
-            )
+            yield state(kind, gbit=gbit, latency_us=_exact_values(1e6 * link.alpha_s))
         else:
-            statements.append(state("predict-links-unknown"))
-    return statements
+            yield state("predict-links-unknown")
 
 
 def _exact_values(value: float) -> dict[str, Any]:

@@ -9,7 +9,7 @@ the mapping that `inspect` gets.
 
 import dataclasses
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from rnn_scaling.analysis.grouping import group_by
@@ -186,20 +186,18 @@ def state_agreement(inspection: Inspection) -> list[Statement]:
     return statements
 
 
-def _group_titles(settings: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return a title per group: the update mode, and options that differ."""
+def _group_titles(settings: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Yield a title per group: the update mode, and options that differ."""
     left_out = {*NOT_COMPARED, *_VARIED_OPTIONS, "variable_update"}
     compared = [name for name in configs.OPTIONS if name not in left_out]
     varied_options = find_distinguishing(compared, settings)
-    titles = []
     for config in settings:
         names = drop_network_options(varied_options, config)
         title_parts = [str(config["variable_update"])]
         title_parts += [f"{name}={config[name]}" for name in names]
         if decoder := own_decoder(config):
             title_parts.append(f"decoder {decoder}")
-        titles.append(", ".join(title_parts))
-    return titles
+        yield ", ".join(title_parts)
 
 
 def own_decoder(config: Mapping[str, Any]) -> str:
@@ -239,26 +237,19 @@ def has_varying_lengths(config: Mapping[str, Any]) -> bool:
     return source is not None and source.varies
 
 
-def _contradiction_statements(run: str, counts: StepCounts) -> list[Statement]:
-    """Return the counts of one run that contradict each other."""
-    statements = []
+def _contradiction_statements(run: str, counts: StepCounts) -> Iterator[Statement]:
+    """Yield the counts of one run that contradict each other."""
     by_type = sum(counts.kernels_by_type.values())
     if by_type != counts.kernels:
-        statements.append(
-            state(
-                "kernel-sums-differ", run=run, by_type=by_type, by_place=counts.kernels
-            )
+        yield state(
+            "kernel-sums-differ", run=run, by_type=by_type, by_place=counts.kernels
         )
     if num_iterations(counts) < 0:
-        statements.append(
-            state("loop-kernels-missing", run=run, loops=num_loops(counts))
-        )
-    return statements
+        yield state("loop-kernels-missing", run=run, loops=num_loops(counts))
 
 
-def _step_differences(run: str, steps: Sequence[KernelCounts]) -> list[Statement]:
-    """Return a statement for each counted step that differs from the first."""
-    statements = []
+def _step_differences(run: str, steps: Sequence[KernelCounts]) -> Iterator[Statement]:
+    """Yield a statement for each counted step that differs from the first."""
     for number, step in enumerate(steps[1:], 2):
         changes = []
         for place in PLACES:
@@ -269,10 +260,7 @@ def _step_differences(run: str, steps: Sequence[KernelCounts]) -> list[Statement
                     state("count-instead", name=place, count=count, expected=expected)
                 )
         if changes:
-            statements.append(
-                state("step-differs", run=run, step=number, changes=changes)
-            )
-    return statements
+            yield state("step-differs", run=run, step=number, changes=changes)
 
 
 def _run_differences(

@@ -7,7 +7,7 @@ import dataclasses
 import itertools
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from rnn_scaling.analysis import disturbance
@@ -115,16 +115,14 @@ def make_probes(
 
 def _make_probes(
     records: Sequence[RunRecord], defaults: Mapping[int, int]
-) -> list[Probe]:
+) -> Iterator[Probe]:
     rows = build_rows(records)
     keys = [build_key(row.options, **{"num_devices": 1, OPTION: 0}) for row in rows]
     groups = list(group_by(rows, keys).values())
-    machine_probes = []
     for title, group in zip(make_titles(groups), groups):
         by_devices = group_by(group, [row.num_devices for row in group])
         for count, members in sorted(by_devices.items()):
-            machine_probes.append(_make_probe(title, count, defaults[count], members))
-    return machine_probes
+            yield _make_probe(title, count, defaults[count], members)
 
 
 def _make_probe(
@@ -352,24 +350,18 @@ def _default_statement(probe: Probe) -> Statement:
     return _probe_statement(probe, kind, default=default, share=setting.percent)
 
 
-def _disturbance_statements(probe: Probe) -> list[Statement]:
-    """Return other influences on the rates: shared cores, and other processes."""
+def _disturbance_statements(probe: Probe) -> Iterator[Statement]:
+    """Yield other influences on the rates: shared cores, and other processes."""
     sharing = [run for run in probe.runs if run.resolved.oversubscribed]
     cores = [len(disturbance.bound_cores(run)) for run in sharing]
     loads = list(filter(None, map(disturbance.load, probe.runs)))
-    statements = []
     if cores:
-        statements.append(
-            _probe_statement(probe, "threads-shared-cores", cores=max(cores))
-        )
+        yield _probe_statement(probe, "threads-shared-cores", cores=max(cores))
     if loads:
-        statements.append(
-            _probe_statement(
-                probe,
-                "threads-load",
-                load=max(loads),
-                loaded=len(loads),
-                runs=len(probe.runs),
-            )
+        yield _probe_statement(
+            probe,
+            "threads-load",
+            load=max(loads),
+            loaded=len(loads),
+            runs=len(probe.runs),
         )
-    return statements

@@ -7,7 +7,7 @@ Counts have no noise, so every count must lie exactly on the line.
 
 import dataclasses
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from fractions import Fraction
 
 from rnn_scaling.analysis.grouping import group_by
@@ -61,7 +61,7 @@ def fit_lines(groups: Sequence[CountGroup]) -> list[Line]:
     """
     # The sentences of other groups do not have exactly the lengths of their options.
     groups = [group for group in groups if not has_varying_lengths(group.options)]
-    growth_lines = []
+    growth_lines: list[Line] = []
     for option in LENGTHS:
         families = group_by(
             groups, [_family_key(group.options, option) for group in groups]
@@ -71,15 +71,14 @@ def fit_lines(groups: Sequence[CountGroup]) -> list[Line]:
     return growth_lines
 
 
-def _find_family_lines(option: str, family: Sequence[CountGroup]) -> list[Line]:
-    """Return the lines of groups that differ only in one length."""
+def _find_family_lines(option: str, family: Sequence[CountGroup]) -> Iterator[Line]:
+    """Yield the lines of groups that differ only in one length."""
     by_length = {group.options[option]: group for group in family}
     first = by_length[min(by_length)]
     parts = first.title.split(", ")
     title = ", ".join([part for part in parts if not part.startswith(f"{option}=")])
     counts = itertools.chain.from_iterable(group.counts for group in family)
     configurations = {(each.encoder, each.num_devices) for each in counts}
-    family_lines = []
     for encoder, num_devices in sorted(configurations):
         points = {}
         for length, group in sorted(by_length.items()):
@@ -92,18 +91,15 @@ def _find_family_lines(option: str, family: Sequence[CountGroup]) -> list[Line]:
             continue
         for phase in PHASES:
             values = tuple([kernels.get(phase, 0) for kernels in points.values()])
-            family_lines.append(
-                Line(
-                    title,
-                    encoder=encoder,
-                    num_devices=num_devices,
-                    phase=phase,
-                    option=option,
-                    lengths=tuple(points),
-                    values=values,
-                )
+            yield Line(
+                title,
+                encoder=encoder,
+                num_devices=num_devices,
+                phase=phase,
+                option=option,
+                lengths=tuple(points),
+                values=values,
             )
-    return family_lines
 
 
 def _family_key(options: Options, option: str) -> tuple:

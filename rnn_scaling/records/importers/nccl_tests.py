@@ -195,31 +195,30 @@ def _read_leading(texts: Sequence[str], columns: Sequence[str]) -> dict[str, str
     return cells
 
 
-def _infer_operation(run: _Run) -> list[str]:
+def _infer_operation(run: _Run) -> Iterator[str]:
     """Infer the operation of a run from its numbers if no line names it.
 
     Returns:
       Notes on the run.
     """
-    notes = []
     if run.leading and not run.groups:
-        notes.append(
+        yield (
             "There are no 'Rank' lines, so the number of ranks is unknown and "
             "busbw is not checked."
         )
     if run.has_repeated_ranks:
-        notes.append(
+        yield (
             "The same rank is listed twice: the programs were built without "
             "MPI=1, so each one ran by itself instead of in one run over all "
             "ranks."
         )
     if run.largest_error is not None:
-        notes.append(
+        yield (
             "Largest error is the largest difference from the right value; this "
             "release does not count wrong values."
         )
     if run.operation or not run.timings:
-        return notes
+        return
     possible_names = possible_operations(run.timings)
     text = "The log does not name the operation (releases before 2025)"
     if len(possible_names) == 1:
@@ -231,4 +230,4 @@ def _infer_operation(run: _Run) -> list[str]:
         text += f"; busbw / algbw leaves {' and '.join(possible_names)}."
     else:
         text += ": busbw could not be checked there."
-    return [*notes, text]
+    yield text

@@ -6,7 +6,7 @@ from the `Summary`.
 
 import dataclasses
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from rnn_scaling.analysis.attribution import Attribution, LossPartName
@@ -271,7 +271,7 @@ def _series_section(series: SeriesSummary) -> Section:
     return Section(series.title, grids, (sentence(work), *rates.notes))
 
 
-def _steady_statements(summary: Summary) -> list[Statement]:
+def _steady_statements(summary: Summary) -> Iterator[Statement]:
     """State how many runs became steady, and how the rate would change from there."""
     steady_states = summary.steady_states.values()
     num_short = sum(steady.kind == StateKind.TOO_SHORT for steady in steady_states)
@@ -280,21 +280,15 @@ def _steady_statements(summary: Summary) -> list[Statement]:
         for steady in steady_states
         if steady.start is not None and steady.move is not None
     ]
-    statements = []
     if num_short < len(steady_states):
-        statements.append(
-            state("steady-runs", steady=len(changes), runs=len(steady_states))
-        )
+        yield state("steady-runs", steady=len(changes), runs=len(steady_states))
     if changes:
         percent = 100 * max(*changes, _MIN_PRINTED_CHANGE)
-        statements.append(state("steady-move", move=percent))
+        yield state("steady-move", move=percent)
     if num_short:
-        statements.append(state("steady-too-short", short=num_short))
+        yield state("steady-too-short", short=num_short)
     if steady_states and summary.num_unjudged:
-        statements.append(
-            state("steady-unjudged", judged=MAX_JUDGED, unjudged=summary.num_unjudged)
-        )
-    return statements
+        yield state("steady-unjudged", judged=MAX_JUDGED, unjudged=summary.num_unjudged)
 
 
 def _worker_blocks(measured_series: Sequence[SeriesSummary]) -> list[Block]:

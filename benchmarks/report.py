@@ -23,7 +23,7 @@ from typing import Any
 
 from rnn_scaling.records import folder
 from rnn_scaling.reports import report_files
-from rnn_scaling.reports.summary_builder import summarise
+from rnn_scaling.reports.summary import summarise
 from rnn_scaling.system.machine.cores import bind_to_cores
 
 MADE_FROM = Path(__file__).parents[1] / "docs" / "results" / "default"

@@ -34,7 +34,8 @@ from rnn_scaling.analysis.metrics import EFFICIENCY
 from rnn_scaling.analysis.rows import Row
 from rnn_scaling.records import folder
 from rnn_scaling.records.record import RunRecord
-from rnn_scaling.reports import conclusions, summary_builder
+from rnn_scaling.reports import conclusions
+from rnn_scaling.reports.summary import summarise
 from rnn_scaling.system.files.markdown import format_table
 
 FLAGS = flags.FLAGS
@@ -290,7 +291,7 @@ def main(argv: list[str]) -> None:
         print_one_sweep(sweeps[0])
         return
     for path, each in zip(paths, content):
-        summary = summary_builder.summarise(each, str(path))
+        summary = summarise(each, str(path))
         print(f"{path}: {conclusions.answer_text(summary)}")
     print_sweeps(sweeps, [str(path) for path in paths])
 

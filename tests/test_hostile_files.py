@@ -7,7 +7,8 @@ from rnn_scaling.analysis.audit.auditing import audit
 from rnn_scaling.analysis.comparison import judgement, matching
 from rnn_scaling.config import registry
 from rnn_scaling.records import folder, record
-from rnn_scaling.reports import answer_text, audit_report, comparison, summary_builder
+from rnn_scaling.reports import answer_text, audit_report, comparison
+from rnn_scaling.reports.summary import summarise
 from tests.support import audit_tables, scaling_runs, traced_runs
 from tests.support.mutations import Document, damaged, valid_json
 from tests.support.paths import ROOT
@@ -56,7 +57,7 @@ def work_with(runs):
     """Process records like the commands do, except for pictures."""
     for each in runs:
         assert record.from_json(each.record.to_json()).config == each.record.config
-    told = summary_builder.summarise(folder.Folder(tuple(runs), ()), "results")
+    told = summarise(folder.Folder(tuple(runs), ()), "results")
     answer_text.brief_text(told, Path("out"))
     for name in ("table", "csv", "json"):
         rendered = registry.load(registry.REPORTS, name).render(told)
@@ -82,9 +83,7 @@ def table_texts():
         for form in audit_tables.forms(audit_tables.make(seed)).items()
     ]
     run = scaling_runs.timed(2, 100, batches=12)
-    reported = summary_builder.summarise(
-        folder.Folder((folder.RunFile("a.json", run),), ()), "results"
-    )
+    reported = summarise(folder.Folder((folder.RunFile("a.json", run),), ()), "results")
     for name in ("table.md", "table.csv", "report.json"):
         [kind] = [
             kind for kind, report in registry.REPORTS.items() if report.file == name

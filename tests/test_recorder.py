@@ -11,7 +11,8 @@ import pytest
 from rnn_scaling import Recorder
 from rnn_scaling.analysis import folder_rows, rows, stalls
 from rnn_scaling.records import folder, record
-from rnn_scaling.reports import cluster, conclusions, summary_builder, table
+from rnn_scaling.reports import cluster, conclusions, table
+from rnn_scaling.reports.summary import summarise
 from rnn_scaling.sweeps import failure
 from rnn_scaling.system.files.terminal import RESULT_VARIABLE
 from rnn_scaling.system.machine import load
@@ -202,7 +203,7 @@ def test_its_records_are_read_as_those_of_a_trainer_that_is_not_ours(tmp_path):
     assert two.baseline is by_size[1, 64]
     assert by_size[2, 128].baseline is None, "another size is other work"
     assert two.metric(rows.METRICS["speedup"]).value == pytest.approx(1.6)
-    told = summary_builder.summarise(folder.read(tmp_path), "mine")
+    told = summarise(folder.read(tmp_path), "mine")
     assert conclusions.all_missing_run_commands(told) == []
 
 

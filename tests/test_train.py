@@ -14,7 +14,7 @@ from rnn_scaling.config.run_config import OPTIONS
 from rnn_scaling.data import make_tfrecords
 from rnn_scaling.records import record
 from rnn_scaling.reports import steady_state
-from rnn_scaling.reports.numbers import format_plain, mark_text
+from rnn_scaling.reports.wording import format_plain, mark_text
 from tests.support import log_samples
 from tests.support.forked import TINY, TINY_NMT, Trainer, as_built, as_built_and_telling
 from tests.support.paths import ROOT

@@ -118,9 +118,10 @@ def answer(folder: str | Path) -> str:
       OSError: If the folder cannot be read.
     """
     from rnn_scaling.records import folder as folders
-    from rnn_scaling.reports import conclusions, summary_builder
+    from rnn_scaling.reports import conclusions
+    from rnn_scaling.reports.summary import summarise
 
-    summary = summary_builder.summarise(folders.read(Path(folder)), str(folder))
+    summary = summarise(folders.read(Path(folder)), str(folder))
     return conclusions.answer_text(summary)
 
 

@@ -12,14 +12,11 @@ from rnn_scaling.reports import (
     conclusions,
     learning,
     log_findings,
-    marks,
-    series_table,
     table,
 )
-from rnn_scaling.reports.numbers import has_interval
-from rnn_scaling.reports.sections import Section, format_markdown
+from rnn_scaling.reports.sections import Section, explain_rows, format_markdown
 from rnn_scaling.reports.summary import Summary
-from rnn_scaling.reports.wording import sentence, sentences
+from rnn_scaling.reports.wording import has_interval, sentence, sentences
 from rnn_scaling.system.files.markdown import escape
 
 # How an interval is written -> the text that shows that a table contains one.
@@ -66,12 +63,12 @@ def brief_text(summary: Summary, folder: Path) -> str:
 def brief_sections(summary: Summary) -> list[Section]:
     """Return the tables of the series, with the columns that a terminal shows."""
     sections = []
-    brief_sections = series_table.make_sections(summary, is_brief=True)
+    brief_sections = table.make_sections(summary, is_brief=True)
     for section, (_, series) in zip(brief_sections, summary.tables):
         if len(series) == 1:
             # The rates of a single series, on each number of devices.
             grids = table.series_rates(series[0]).grids[:1]
-            notes = marks.explain_rows(series[0].rows)
+            notes = explain_rows(series[0].rows)
             section = Section(section.title, grids, tuple(notes))
         sections.append(section)
     return sections

@@ -18,9 +18,9 @@ from rnn_scaling.records import early_steps
 from rnn_scaling.records.parts import Phases
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.records.workers import Rank
-from rnn_scaling.reports.numbers import share, unit_heading
 from rnn_scaling.reports.sections import Columns, Grid, Section
 from rnn_scaling.reports.steps import format_milliseconds
+from rnn_scaling.reports.wording import share, unit_heading
 from rnn_scaling.system.files.terminal import format_three_digits
 
 # The most ranks that a table lists. If there are more, it lists the slowest, the median

@@ -16,9 +16,9 @@ from rnn_scaling.analysis.confidence import Interval
 from rnn_scaling.analysis.metrics import SPEEDUP, Metric
 from rnn_scaling.analysis.rows import Row
 from rnn_scaling.reports import certificates
-from rnn_scaling.reports.numbers import format_interval, format_plain, round_for_files
 from rnn_scaling.reports.sections import Columns
 from rnn_scaling.reports.summary import SeriesSummary, mean_seconds
+from rnn_scaling.reports.wording import format_interval, format_plain, round_for_files
 from rnn_scaling.system.files.markdown import format_csv_cell
 
 Item = TypeVar("Item")

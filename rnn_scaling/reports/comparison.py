@@ -31,7 +31,7 @@ from rnn_scaling.analysis.significance import Gate, Verdict
 from rnn_scaling.analysis.statements import Statement, state
 from rnn_scaling.config import scale
 from rnn_scaling.records.options import UNKNOWN
-from rnn_scaling.reports import machine_costs, marks
+from rnn_scaling.reports import machine_costs
 from rnn_scaling.reports.comparison_statements import (
     A_AND_B,
     BEFORE_AFTER,
@@ -43,13 +43,19 @@ from rnn_scaling.reports.comparison_statements import (
 from rnn_scaling.reports.differences import describe, value_text
 from rnn_scaling.reports.interval_texts import interval_text, note_text
 from rnn_scaling.reports.json_data import json_text
-from rnn_scaling.reports.numbers import (
+from rnn_scaling.reports.sections import (
+    Grid,
+    Section,
+    explain_hidden,
+    explain_numbers,
+    format_markdown,
+)
+from rnn_scaling.reports.wording import (
     format_interval,
     format_signed_percent,
+    sentences,
     spread_text,
 )
-from rnn_scaling.reports.sections import Grid, Section, format_markdown
-from rnn_scaling.reports.wording import sentences
 from rnn_scaling.system import entry
 from rnn_scaling.system.files import terminal
 from rnn_scaling.system.files.markdown import escape
@@ -354,10 +360,8 @@ def _list_sections(report: Report, sides: Sides) -> list[Section]:
     grids = [_results_grid(report, sides)]
     numbers = [result.before for result in report.results]
     numbers += [result.after for result in report.results]
-    remarks = marks.explain_numbers(numbers)
-    remarks += marks.explain_hidden(
-        sum(result.hidden_by_load for result in report.results)
-    )
+    remarks = explain_numbers(numbers)
+    remarks += explain_hidden(sum(result.hidden_by_load for result in report.results))
     if step_times := _step_times_grid(report):
         grids.append(step_times)
         remarks += _missing_percentiles(report)

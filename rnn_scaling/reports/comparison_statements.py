@@ -24,8 +24,7 @@ from rnn_scaling.analysis.interval_kinds import Note
 from rnn_scaling.analysis.significance import Gate, Verdict
 from rnn_scaling.analysis.statements import Statement, interval_values, state
 from rnn_scaling.reports import training_differences
-from rnn_scaling.reports.numbers import group_by_kind
-from rnn_scaling.reports.wording import sentence
+from rnn_scaling.reports.wording import group_by_kind, sentence
 from rnn_scaling.system.machine.load import NOTICEABLE_LOAD
 
 _MAX_STEP_TIMES = 3  # statements about step times

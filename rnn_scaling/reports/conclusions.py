@@ -36,9 +36,8 @@ from rnn_scaling.reports.fastest_series import (
     state_conditions,
     state_fastest,
 )
-from rnn_scaling.reports.numbers import group_by_kind
 from rnn_scaling.reports.summary import Scaling, SeriesSummary, Summary
-from rnn_scaling.reports.wording import sentences
+from rnn_scaling.reports.wording import group_by_kind, sentences
 from rnn_scaling.system.files.terminal import DEFAULT_COLUMNS
 from rnn_scaling.system.machine.load import NOTICEABLE_LOAD
 

@@ -17,12 +17,6 @@ from rnn_scaling.analysis.statements import Statement, state
 from rnn_scaling.records.own_files import REPORT_SCHEMA
 from rnn_scaling.reports.columns import csv_text
 from rnn_scaling.reports.json_data import interval_data, json_text
-from rnn_scaling.reports.numbers import (
-    MARKS,
-    format_interval,
-    format_signed_percent,
-    round_for_files,
-)
 from rnn_scaling.reports.sections import (
     Columns,
     Grid,
@@ -30,7 +24,13 @@ from rnn_scaling.reports.sections import (
     format_markdown,
     make_grid,
 )
-from rnn_scaling.reports.wording import sentences
+from rnn_scaling.reports.wording import (
+    MARKS,
+    format_interval,
+    format_signed_percent,
+    round_for_files,
+    sentences,
+)
 from rnn_scaling.system.files.markdown import escape
 from rnn_scaling.system.machine.load import NOTICEABLE_LOAD
 

@@ -32,8 +32,7 @@ from rnn_scaling.records.importers.reading import ImportedRun, Reading
 from rnn_scaling.records.record import RecordError, from_json, write
 from rnn_scaling.records.tables import table as audit_tables
 from rnn_scaling.reports import log_findings, mlperf_scores, table
-from rnn_scaling.reports.numbers import has_interval
-from rnn_scaling.reports.wording import sentence
+from rnn_scaling.reports.wording import has_interval, sentence
 from rnn_scaling.system import entry
 from rnn_scaling.system.files import input_files
 from rnn_scaling.system.files.markdown import (

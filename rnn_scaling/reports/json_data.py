@@ -12,7 +12,7 @@ from rnn_scaling.analysis.statements import Statement
 from rnn_scaling.analysis.steps.parts import Spread
 from rnn_scaling.records.decoding import encode
 from rnn_scaling.reports.interval_texts import interval_text
-from rnn_scaling.reports.numbers import round_for_files
+from rnn_scaling.reports.wording import round_for_files
 from rnn_scaling.system.files import input_files
 
 

@@ -29,7 +29,6 @@ from rnn_scaling.reports.columns import RowColumn, json_fields
 from rnn_scaling.reports.csv_table import further_options, rate_of
 from rnn_scaling.reports.environment import EnvironmentFact
 from rnn_scaling.reports.json_data import json_text
-from rnn_scaling.reports.numbers import round_for_files
 from rnn_scaling.reports.repeat_commands import repeat_command
 from rnn_scaling.reports.series_statements import make_statements, series_text
 from rnn_scaling.reports.steady_state import state_text
@@ -37,7 +36,7 @@ from rnn_scaling.reports.summary import (
     SeriesSummary,
     Summary,
 )
-from rnn_scaling.reports.wording import sentence, sentences
+from rnn_scaling.reports.wording import round_for_files, sentence, sentences
 
 # A report with more rows has no line breaks: indenting takes several times as long.
 _MAX_INDENTED_ROWS = 1000

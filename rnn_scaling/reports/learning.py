@@ -23,7 +23,6 @@ from rnn_scaling.analysis.learning import (
 from rnn_scaling.analysis.metrics import ITEMS, Metric, find_common_unit
 from rnn_scaling.analysis.rows import Row
 from rnn_scaling.analysis.statements import Statement, interval_values, state
-from rnn_scaling.reports import marks
 from rnn_scaling.reports.columns import (
     Column,
     cells_by_header,
@@ -31,8 +30,8 @@ from rnn_scaling.reports.columns import (
     json_fields,
 )
 from rnn_scaling.reports.explorer import Axis, Line, Point
-from rnn_scaling.reports.numbers import format_interval, format_plain, unit_heading
-from rnn_scaling.reports.sections import Section, make_grid
+from rnn_scaling.reports.sections import Section, explain_numbers, make_grid
+from rnn_scaling.reports.wording import format_interval, format_plain, unit_heading
 
 if TYPE_CHECKING:
     from rnn_scaling.reports.pictures.charts import Chart
@@ -239,7 +238,7 @@ def make_section(learning: Learning, titles: Titles) -> Section:
     seconds = [result.seconds for result in learning.results]
     notes = (
         *make_statements(learning, titles),
-        *marks.explain_numbers(seconds),
+        *explain_numbers(seconds),
         *_make_notes(learning),
     )
     return Section("Learning", (table,), notes)

@@ -15,7 +15,7 @@ from typing import Any
 from rnn_scaling.analysis.grouping import group_by
 from rnn_scaling.analysis.statements import Statement, state
 from rnn_scaling.records.parts import LogFinding, LogFindingKind
-from rnn_scaling.reports import numbers
+from rnn_scaling.reports import wording
 from rnn_scaling.reports.summary import Summary
 from rnn_scaling.reports.wording import NUMBER_DIGITS
 
@@ -105,4 +105,4 @@ def _make_statement(source: str, finding: LogFinding, unit: str) -> Statement:
 
 
 def _prints_as(rate: float) -> str:
-    return numbers.format_digits(rate, NUMBER_DIGITS)
+    return wording.format_digits(rate, NUMBER_DIGITS)

@@ -11,12 +11,11 @@ from pathlib import Path
 from rnn_scaling.analysis.comparison.costs import MachineCost, make_statements
 from rnn_scaling.analysis.metrics import COST, RATE, Metric
 from rnn_scaling.reports import explorer, report_files
-from rnn_scaling.reports.numbers import format_interval, unit_heading
 from rnn_scaling.reports.page import document, drawings
 from rnn_scaling.reports.page.document import Live
 from rnn_scaling.reports.pictures import charts
 from rnn_scaling.reports.sections import Columns, Section, make_grid
-from rnn_scaling.reports.wording import sentences
+from rnn_scaling.reports.wording import format_interval, sentences, unit_heading
 
 _TITLE = "Cost over speed with all devices: right and down is better"
 

@@ -16,17 +16,22 @@ from rnn_scaling.analysis.prediction.curves import Curve, PredictedPoint, Predic
 from rnn_scaling.analysis.prediction.sizing import SECONDS, Sizes
 from rnn_scaling.analysis.statements import Statement, state
 from rnn_scaling.records.decoding import encode
-from rnn_scaling.reports import marks
 from rnn_scaling.reports.json_data import interval_data, json_text
-from rnn_scaling.reports.numbers import format_interval, format_plain, unit_heading
 from rnn_scaling.reports.sections import (
     Columns,
     Grid,
     Section,
+    explain_numbers,
     format_markdown,
     make_grid,
 )
-from rnn_scaling.reports.wording import sentence, sentences
+from rnn_scaling.reports.wording import (
+    format_interval,
+    format_plain,
+    sentence,
+    sentences,
+    unit_heading,
+)
 from rnn_scaling.system.files.markdown import escape
 
 SCHEMA = "rnn_scaling.prediction_report/1"
@@ -163,7 +168,7 @@ def format_text(report: PredictionReport) -> str:
             grids += loss_tables(prediction)
         grids += size_tables(sizes)
         measured = [point.interval for point in prediction.curve.points]
-        notes = tuple(marks.explain_numbers(measured))
+        notes = tuple(explain_numbers(measured))
         parts.append(format_markdown([Section("", grids, notes)]))
         statements = (*sizes.statements, *predicting.state_assumptions(prediction))
         parts.append(f"{' '.join(map(sentence, statements))}\n")

@@ -7,8 +7,7 @@ never rename one or change its meaning.
 from rnn_scaling.analysis.confidence import Interval
 from rnn_scaling.analysis.statements import Advice, Cell
 from rnn_scaling.reports.json_data import json_text
-from rnn_scaling.reports.numbers import format_interval
-from rnn_scaling.reports.wording import sentence
+from rnn_scaling.reports.wording import format_interval, sentence
 from rnn_scaling.system.files.markdown import format_table
 from rnn_scaling.system.files.terminal import format_three_digits
 

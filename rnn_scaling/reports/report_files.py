@@ -21,8 +21,7 @@ from rnn_scaling.records.own_files import is_own
 from rnn_scaling.reports import answer_text, learning, scaling_data
 from rnn_scaling.reports.pictures import charts, figures
 from rnn_scaling.reports.sections import format_markdown
-from rnn_scaling.reports.summary import Summary
-from rnn_scaling.reports.summary_builder import summarise
+from rnn_scaling.reports.summary import Summary, summarise
 from rnn_scaling.system import entry
 from rnn_scaling.system.files import terminal
 from rnn_scaling.system.files.markdown import escape

@@ -40,13 +40,13 @@ from rnn_scaling.reports.explorer import (
     Run,
     round_briefly,
 )
-from rnn_scaling.reports.numbers import format_interval
 from rnn_scaling.reports.pictures import figures
 from rnn_scaling.reports.pictures.charts import Chart
 from rnn_scaling.reports.repeat_commands import run_command
 from rnn_scaling.reports.shared_names import split_titles
 from rnn_scaling.reports.steady_state import state_text
 from rnn_scaling.reports.summary import SeriesSummary, Summary
+from rnn_scaling.reports.wording import format_interval
 from rnn_scaling.system import entry
 from rnn_scaling.system.files import input_files
 

@@ -14,9 +14,8 @@ from rnn_scaling.analysis.metrics import SPEEDUP
 from rnn_scaling.analysis.rows import Row
 from rnn_scaling.analysis.statements import Statement, state
 from rnn_scaling.records.record import RunRecord
-from rnn_scaling.reports import marks
-from rnn_scaling.reports.numbers import MARKS, format_interval, round_for_files
-from rnn_scaling.reports.sections import Columns, Section, make_grid
+from rnn_scaling.reports.sections import Columns, Section, explain_rows, make_grid
+from rnn_scaling.reports.wording import MARKS, format_interval, round_for_files
 
 _INITIALISATION = ("start", "cluster", "build")
 
@@ -186,7 +185,7 @@ def make_section(rows: Sequence[Row], title: str) -> Section | None:
         f"batches after the first one are assumed to run at the measured {unit}/s"
     )
     rows = [start_up.row for start_up in all_start_ups]
-    notes = marks.explain_rows(rows)
+    notes = explain_rows(rows)
     speedup = largest.row.shown_metric(SPEEDUP)
     if speedup is not None:
         notes.insert(0, _speedups_statement(base, largest, speedup))

@@ -14,10 +14,10 @@ from rnn_scaling.analysis.statements import Statement
 from rnn_scaling.analysis.steps import dispatch_threads
 from rnn_scaling.analysis.steps.dispatch_threads import Probe, Setting
 from rnn_scaling.records.record import RunRecord
-from rnn_scaling.reports import marks, missing_results, report_files
+from rnn_scaling.reports import missing_results, report_files
 from rnn_scaling.reports.json_data import json_text
-from rnn_scaling.reports.numbers import format_interval, make_interval_notes
-from rnn_scaling.reports.sections import Grid, Section, format_markdown
+from rnn_scaling.reports.sections import Grid, Section, explain_numbers, format_markdown
+from rnn_scaling.reports.wording import format_interval, make_interval_notes
 from rnn_scaling.system import entry
 from rnn_scaling.system.files.terminal import print_fitted
 
@@ -76,7 +76,7 @@ def _make_section(title: str, probes: Sequence[Probe]) -> Section:
             rates.append(setting.rate)
     notes: list[str | Statement] = []
     notes += make_interval_notes((f"{unit}/s", rate) for rate in rates)
-    notes += marks.explain_numbers(rates)
+    notes += explain_numbers(rates)
     for probe in probes:
         notes += dispatch_threads.make_statements(probe)
     head = [

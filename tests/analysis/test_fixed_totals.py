@@ -7,7 +7,8 @@ import pytest
 from rnn_scaling.analysis import rows
 from rnn_scaling.analysis.rows import fixed_totals
 from rnn_scaling.records import folder
-from rnn_scaling.reports import cautions, summary_builder
+from rnn_scaling.reports import cautions
+from rnn_scaling.reports.summary import summarise
 from tests.test_recorder import recorded
 
 DEVICES = (1, 2, 4)
@@ -38,7 +39,7 @@ def test_a_total_that_does_not_divide_is_one_series(tmp_path):
         path = tmp_path / f"{devices}{repeat}.json"
         step_s = 0.5 if repeat == "a" else 0.505
         recorded(path, devices, step_s=step_s, **sizes[devices])
-    summary = summary_builder.summarise(folder.read(tmp_path), "mine")
+    summary = summarise(folder.read(tmp_path), "mine")
     [series] = summary.series
     assert series.is_strong_scaling
     table = list(series.rows)

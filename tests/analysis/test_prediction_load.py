@@ -15,7 +15,7 @@ from rnn_scaling.analysis.prediction.sizing import Sizes
 from rnn_scaling.analysis.rows import build_rows
 from rnn_scaling.reports import prediction as report
 from rnn_scaling.reports.json_data import interval_data
-from rnn_scaling.reports.numbers import mark_text
+from rnn_scaling.reports.wording import mark_text
 from tests.analysis.test_load_correction import without_own_shares
 
 FACTORS = (0.99, 1.0, 1.01)

@@ -11,7 +11,7 @@ from rnn_scaling.analysis.rows import build_rows
 from rnn_scaling.records.folder import Folder, RunFile
 from rnn_scaling.reports import csv_table, report_files, table
 from rnn_scaling.reports.differences import describe
-from rnn_scaling.reports.summary_builder import summarise
+from rnn_scaling.reports.summary import summarise
 from tests.support.compared import ENVIRONMENT, gpu_run, run
 from tests.support.records import changed
 

@@ -10,10 +10,11 @@ from rnn_scaling.analysis.confidence import Interval
 from rnn_scaling.analysis.metrics import Metric
 from rnn_scaling.commands import report
 from rnn_scaling.records import folder, record
-from rnn_scaling.reports import scaling_data, summary_builder
+from rnn_scaling.reports import scaling_data
 from rnn_scaling.reports.explorer import Axis, Explorer, Line, Mark, Point
 from rnn_scaling.reports.page import document
 from rnn_scaling.reports.page.document import Live
+from rnn_scaling.reports.summary import summarise
 from tests.support.records import make_record
 from tests.support.scaling_runs import without_pictures
 
@@ -112,7 +113,7 @@ def test_percentiles_of_the_page_are_those_of_the_report(count, opened, tmp_path
         each["rows"]
         for each in json.loads((tmp_path / "report.json").read_text())["series"]
     ]
-    made = summary_builder.summarise(folder.read(tmp_path), "a")
+    made = summarise(folder.read(tmp_path), "a")
     page = opened(scaling_data.make_explorer(made, scaling_data.list_groups(made)))
     page.locator(".picture a").click()
     told = page.locator("dialog .note", has_text="longest").inner_text()

@@ -17,7 +17,7 @@ from rnn_scaling.reports.comparison_statements import (
     method_statements,
     verdict_statements,
 )
-from rnn_scaling.reports.summary_builder import summarise
+from rnn_scaling.reports.summary import summarise
 from tests.support.compared import run, write
 from tests.support.records import changed, fields_of, throughput
 

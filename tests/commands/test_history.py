@@ -14,7 +14,7 @@ from rnn_scaling.analysis.interval_kinds import Note
 from rnn_scaling.commands import history, sweep
 from rnn_scaling.records import history as records
 from rnn_scaling.records import own_files
-from rnn_scaling.reports.numbers import MARKS
+from rnn_scaling.reports.wording import MARKS
 from rnn_scaling.system.machine import commits
 from tests.support import histories
 from tests.support.compared import write

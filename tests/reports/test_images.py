@@ -9,7 +9,7 @@ from rnn_scaling.config.spelling import make_sweep_command
 from rnn_scaling.records import folder as folders
 from rnn_scaling.records import record
 from rnn_scaling.reports import table
-from rnn_scaling.reports.summary_builder import summarise
+from rnn_scaling.reports.summary import summarise
 from rnn_scaling.reports.tensorboard import run_text
 from tests.support.records import make_record
 

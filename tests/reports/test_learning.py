@@ -8,7 +8,8 @@ from rnn_scaling import Recorder
 from rnn_scaling.analysis.learning import ACCURACY, LOSS, Target
 from rnn_scaling.commands import report
 from rnn_scaling.records import folder
-from rnn_scaling.reports import learning, report_files, summary_builder
+from rnn_scaling.reports import learning, report_files
+from rnn_scaling.reports.summary import summarise
 from tests.analysis.test_learning import run
 from tests.support.scaling_runs import of as made
 from tests.support.scaling_runs import without_pictures
@@ -104,7 +105,7 @@ def falling(rate=0.02, noise=0.0, start=2.0, steps=200):
 
 
 def stated_of(path):
-    found = summary_builder.summarise(folder.read(path), "runs", Target(LOSS, 0.5))
+    found = summarise(folder.read(path), "runs", Target(LOSS, 0.5))
     stated = learning.make_statements(found.learning, found.row_titles)
     return {each.kind: each.values for each in stated}
 

@@ -23,15 +23,15 @@ from rnn_scaling.reports import (
     csv_table,
     json_report,
     learning,
-    marks,
     scaling_data,
     sections,
     start_up,
     table,
 )
 from rnn_scaling.reports.exports import exported, prometheus
-from rnn_scaling.reports.numbers import MARKS, mark_text
 from rnn_scaling.reports.page import scaling
+from rnn_scaling.reports.sections import explain_rows
+from rnn_scaling.reports.wording import MARKS, mark_text
 from tests.analysis.test_learning import run as learning_run
 from tests.analysis.test_load_correction import (
     beside_one_busy_process,
@@ -161,7 +161,7 @@ def test_neither_tables_nor_sentences_contain_a_speedup_that_load_hides():
     assert two.shown_metric(SPEEDUP) is None
     kinds = {each.kind for each in conclusions.answer_statements(made)}
     assert "scaling-hidden-by-load" in kinds
-    assert "mark-hidden" in {each.kind for each in marks.explain_rows(made.rows)}
+    assert "mark-hidden" in {each.kind for each in explain_rows(made.rows)}
     speedup = f"{two.metric(SPEEDUP).value:.2f}"
     for text in (
         table.format_text(made),

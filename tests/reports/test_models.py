@@ -3,7 +3,7 @@
 import pytest
 
 from rnn_scaling.analysis.metrics import MODEL_METRICS
-from rnn_scaling.reports import conclusions, csv_table, scaling_data, series_table
+from rnn_scaling.reports import conclusions, csv_table, scaling_data, table
 from rnn_scaling.reports.page import scaling
 from rnn_scaling.reports.report_files import file_renderers
 from tests.support.answers import lead
@@ -68,7 +68,7 @@ def lines_of(section):
 
 
 def test_each_model_is_a_line_with_its_work_and_what_it_exchanges():
-    [section] = series_table.make_sections(of(runs_of(MODELS)))
+    [section] = table.make_sections(of(runs_of(MODELS)))
     assert [line[0] for line in section.grids[0].lines] == [
         *reversed(MODELS)
     ]  # most work per exchanged MB first
@@ -82,7 +82,7 @@ def test_each_model_is_a_line_with_its_work_and_what_it_exchanges():
         "Parameters (million)": "1.75",
         "Runs": "2",
     }
-    [brief] = series_table.make_sections(of(runs_of(MODELS)), is_brief=True)
+    [brief] = table.make_sections(of(runs_of(MODELS)), is_brief=True)
     assert brief.grids[0].head[:2] == ["On 2 devices", "Efficiency (%)"]
     assert lines_of(brief)["resnet110"]["Exchanged per step (MB)"] == "2.00"
 
@@ -104,9 +104,10 @@ def test_a_model_whose_runs_failed_has_a_line_and_is_named():
         for run in runs_of(MODELS)
     ]
     made = of(runs)
-    assert set(
-        lines_of(series_table.make_sections(made)[0])["transformer"].values()
-    ) == {"n/a", "none succeeded"}
+    assert set(lines_of(table.make_sections(made)[0])["transformer"].values()) == {
+        "n/a",
+        "none succeeded",
+    }
     assert lead(made)["not-ranked-failed"].values["names"] == [
         "transformer, replicated"
     ]
@@ -125,7 +126,7 @@ def test_the_fastest_series_stands_for_its_model_and_modes_are_apart():
         "Weak scaling, replicated",
     ]
     independent, replicated = (
-        lines_of(section) for section in series_table.make_sections(made)
+        lines_of(section) for section in table.make_sections(made)
     )
     assert replicated["nmt"]["Exchanged per step (MB)"] == "14.00"
     assert independent["nmt"]["Exchanged per step (MB)"] == "0.00"

@@ -7,8 +7,8 @@ import pytest
 
 from rnn_scaling.analysis.confidence import Interval, divide_rates, interval_over_runs
 from rnn_scaling.analysis.interval_kinds import Basis, EnergySource, IntervalKind, Note
-from rnn_scaling.reports import numbers, series_statements
-from rnn_scaling.reports.interval_texts import interval_text
+from rnn_scaling.reports import series_statements, wording
+from rnn_scaling.reports.wording import interval_text
 
 
 def interval(value, low, high):
@@ -29,21 +29,21 @@ def interval(value, low, high):
 def test_an_interval_says_how_many_digits_its_number_has(
     value, low, high, digits, text
 ):
-    assert numbers.format_interval(interval(value, low, high), digits) == text
+    assert wording.format_interval(interval(value, low, high), digits) == text
 
 
 def test_rounding_errors_are_no_interval():
     runs = interval_over_runs([0.3, 0.1 + 0.2, 0.3])
     assert runs.half_width > 0
-    assert numbers.format_interval(runs.scaled(1000), 1) == "300.0"
+    assert wording.format_interval(runs.scaled(1000), 1) == "300.0"
 
 
 def test_a_number_without_an_interval_has_four_digits():
     assert [
-        numbers.format_plain(value, 1) for value in (13831.26, 88.31, 0.0, 100.0)
+        wording.format_plain(value, 1) for value in (13831.26, 88.31, 0.0, 100.0)
     ] == ["13,830", "88.3", "0.0", "100.0"]
-    assert numbers.format_interval(interval_over_runs([13831.26]), 1) == "13,830"
-    assert numbers.format_interval(None, 1) == "n/a"
+    assert wording.format_interval(interval_over_runs([13831.26]), 1) == "13,830"
+    assert wording.format_interval(None, 1) == "n/a"
 
 
 def value_of(cell):
@@ -71,9 +71,9 @@ def test_every_printed_ratio_holds_within_the_printed_rounding():
             for grown in (1, n * random_.uniform(0.4, 1.1))
         )
         speedup = divide_rates(many, one)
-        rates = [numbers.format_interval(rate, 1) for rate in (one, many)]
+        rates = [wording.format_interval(rate, 1) for rate in (one, many)]
         printed, efficiency = (
-            numbers.format_interval(value, digits)
+            wording.format_interval(value, digits)
             for value, digits in ((speedup, 2), (speedup.scaled(100 / n), 1))
         )
         found = value_of(rates[1]) / value_of(rates[0])
@@ -95,7 +95,7 @@ def test_runs_that_differ_by_a_factor_get_that_factor_and_no_interval_that_says_
         interval_over_runs([16656 * 2.3, 16656 / 2.3]),
     )
     cells = [
-        numbers.format_interval(value, digits)
+        wording.format_interval(value, digits)
         for value, digits in ((one, 1), (many, 1), (divide_rates(many, one), 2))
     ]
     assert [value_of(cell) for cell in cells] == [14342, 16656, 1.16]
@@ -105,7 +105,7 @@ def test_runs_that_differ_by_a_factor_get_that_factor_and_no_interval_that_says_
         "5.29",
     ]
     assert many.high > 1e8  # as data the interval stays
-    assert "[" in numbers.format_interval(interval_over_runs([100, 130]), 1)
+    assert "[" in wording.format_interval(interval_over_runs([100, 130]), 1)
     shared = divide_rates(one, interval_over_runs([10.0, 10.0])).scaled(50)
     assert shared.is_wide and shared.spread == pytest.approx(3.61)
 
@@ -117,7 +117,7 @@ def test_a_number_and_its_complement_are_printed_alike():
             interval(value, low, high),
             interval(100 - value, 100 - high, 100 - low),
         )
-        assert numbers.has_ends(efficiency) == numbers.has_ends(loss)
+        assert wording.has_ends(efficiency) == wording.has_ends(loss)
 
 
 def test_points_are_rounded_up_to_what_can_be_remembered():

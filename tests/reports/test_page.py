@@ -10,7 +10,7 @@ import pytest
 
 from rnn_scaling.commands import report
 from rnn_scaling.records.own_files import EDGE_BYTES
-from rnn_scaling.reports import conclusions, curves, scaling_data, series_table, table
+from rnn_scaling.reports import conclusions, curves, scaling_data, table
 from rnn_scaling.reports.page import document, scaling
 from rnn_scaling.reports.series_statements import series_text
 from tests.support.scaling_runs import (
@@ -149,8 +149,7 @@ def test_the_overview_has_a_line_for_each_series_with_its_speedup_first():
         [*weak_and_strong(), run(2, 1.0, "failed", variable_update="parameter_server")]
     )
     tables = [
-        (section.title, section.grids[0])
-        for section in series_table.make_sections(made)
+        (section.title, section.grids[0]) for section in table.make_sections(made)
     ]
     assert tables[0][1].head[:3] == [
         "Series",
@@ -165,7 +164,7 @@ def test_the_overview_has_a_line_for_each_series_with_its_speedup_first():
     assert [title for title, _ in tables] == ["Weak scaling", "Strong scaling"]
     several = repeated({1: 90, 2: 180}, variable_update="independent")
     several += repeated({1: 90, 4: 360}, variable_update="replicated")
-    [section] = series_table.make_sections(of(several))
+    [section] = table.make_sections(of(several))
     assert section.grids[0].head[1:3] == ["Devices", "Speedup"]
 
 

@@ -15,9 +15,9 @@ from rnn_scaling.analysis.confidence import Interval
 from rnn_scaling.analysis.history.curves import build_timeline
 from rnn_scaling.records.options import Options
 from rnn_scaling.reports import curves, scaling_data
-from rnn_scaling.reports.numbers import format_interval
 from rnn_scaling.reports.page import drawings, history
 from rnn_scaling.reports.pictures import charts
+from rnn_scaling.reports.wording import format_interval
 from tests.analysis.test_load_correction import beside_one_busy_process
 from tests.support.histories import entry
 from tests.support.scaling_runs import at_rates, attributed, of, repeated, timed

@@ -14,9 +14,9 @@ from rnn_scaling.reports import (
     cautions,
     conclusions,
     start_up,
-    summary_builder,
     table,
 )
+from rnn_scaling.reports.summary import summarise
 from rnn_scaling.reports.wording import sentence as sentence_of
 from tests.support.records import changed as altered
 from tests.support.scaling_runs import attributed, of, run, timed
@@ -143,7 +143,7 @@ def test_machines_and_runs_in_progress_are_named_before_the_numbers():
         runs += [altered(timed(n, 100 * n), environment={"cpu": cpu}) for n in (1, 2)]
     files = [RunFile(f"{k}.json", each) for k, each in enumerate(runs)]
     content = Folder(tuple(files), (), (Path("out/9.json"),))
-    made = summary_builder.summarise(content, "results")
+    made = summarise(content, "results")
     assert (made.num_runs, made.failures) == (4, ())
     assert made.files_in_progress == ("9.json",)
     text = table.format_text(made)

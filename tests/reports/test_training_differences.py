@@ -9,7 +9,8 @@ from rnn_scaling.analysis.rows import build_rows
 from rnn_scaling.commands import compare, report
 from rnn_scaling.records import folder
 from rnn_scaling.records.options import Options
-from rnn_scaling.reports import conclusions, summary_builder
+from rnn_scaling.reports import conclusions
+from rnn_scaling.reports.summary import summarise
 from rnn_scaling.reports.wording import sentence
 from tests.reports.test_learning import falling, recorded
 from tests.support.scaling_runs import without_pictures
@@ -30,7 +31,7 @@ def equal_losses(devices, repeat):
 
 
 def stated(path):
-    found = summary_builder.summarise(folder.read(path), "runs")
+    found = summarise(folder.read(path), "runs")
     return conclusions.answer_statements(found)
 
 

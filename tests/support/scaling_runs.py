@@ -7,7 +7,8 @@ from unittest import mock
 from rnn_scaling.records import folder, record
 from rnn_scaling.records.decoding import build, encode
 from rnn_scaling.records.workers import WINDOW, Workers, join_batches
-from rnn_scaling.reports import report_files, scaling_data, summary_builder
+from rnn_scaling.reports import report_files, scaling_data
+from rnn_scaling.reports.summary import summarise
 from tests.support.configs import resolve
 from tests.support.records import changed, make_record
 
@@ -146,7 +147,7 @@ def weak_and_strong():
 
 def of(records, target=None):
     runs = [folder.RunFile(f"{i}.json", each) for i, each in enumerate(records)]
-    return summary_builder.summarise(folder.Folder(tuple(runs), ()), "results", target)
+    return summarise(folder.Folder(tuple(runs), ()), "results", target)
 
 
 def write_folder(path, records):

@@ -9,7 +9,8 @@ import pytest
 from rnn_scaling.commands import sweep
 from rnn_scaling.records import record
 from rnn_scaling.records.folder import Folder, RunFile
-from rnn_scaling.reports import json_report, report_files, summary_builder
+from rnn_scaling.reports import json_report, report_files
+from rnn_scaling.reports.summary import summarise
 from rnn_scaling.sweeps import early_checks
 from tests.support.paths import GOLDEN
 
@@ -31,7 +32,7 @@ def report_of(folder):
     files = [
         RunFile(path.name, record.read(path)) for path in sorted(folder.glob("*.json"))
     ]
-    summary = summary_builder.summarise(Folder(tuple(files), ()), str(folder))
+    summary = summarise(Folder(tuple(files), ()), str(folder))
     return json.loads(json_report.render(summary))
 
 

@@ -24,8 +24,8 @@ from rnn_scaling.reports import (
     comparison,
     conclusions,
     report_files,
-    summary_builder,
 )
+from rnn_scaling.reports.summary import summarise
 from rnn_scaling.sweeps import (
     display,
     early_checks,
@@ -478,7 +478,7 @@ def test_records_of_a_program_get_its_certificate(tmp_path, verdict, holds):
         [statement] = found[1].statements
         assert statement["values"]["cause"] == "summed"
         assert statement["values"]["date"] == "2026-01-31"
-        summary = summary_builder.summarise(folder.read(tmp_path / "out"), "out")
+        summary = summarise(folder.read(tmp_path / "out"), "out")
         first, *_ = conclusions.answer_statements(summary)
         assert first.kind == "trains-wrong"
         assert all(map(certificates.trains_wrong, summary.series))

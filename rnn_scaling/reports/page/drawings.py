@@ -12,7 +12,6 @@ from rnn_scaling.analysis.statements import state
 from rnn_scaling.analysis.steps.parts import make_statements, split_steps
 from rnn_scaling.records.step_parts import PARTS
 from rnn_scaling.reports import counts_report, learning, steps
-from rnn_scaling.reports.numbers import format_interval
 from rnn_scaling.reports.page import document as page
 from rnn_scaling.reports.page.document import (
     Block,
@@ -30,7 +29,7 @@ from rnn_scaling.reports.pictures.charts import Chart
 from rnn_scaling.reports.scaling_data import Group as Series
 from rnn_scaling.reports.series_statements import noise_text
 from rnn_scaling.reports.summary import SeriesSummary, Summary
-from rnn_scaling.reports.wording import sentence
+from rnn_scaling.reports.wording import format_interval, sentence
 
 _WIDTH = 7.2  # inches of the bars
 _LOSSES = "Points of efficiency lost, by part"

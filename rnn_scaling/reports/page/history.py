@@ -11,12 +11,11 @@ from rnn_scaling.analysis.interval_kinds import IntervalKind
 from rnn_scaling.analysis.metrics import METRICS, RATE, Metric
 from rnn_scaling.reports import explorer
 from rnn_scaling.reports import history as report
-from rnn_scaling.reports.numbers import format_signed_percent
 from rnn_scaling.reports.page import document, drawings
 from rnn_scaling.reports.page.document import Body, Items, Live, PageSection
 from rnn_scaling.reports.pictures import charts
 from rnn_scaling.reports.sections import Grid, Section
-from rnn_scaling.reports.wording import sentences
+from rnn_scaling.reports.wording import format_signed_percent, sentences
 
 _RELATIVE = Metric("relative", "relative rate", "% of the first entry", digits=1)
 COMMIT = "commit"

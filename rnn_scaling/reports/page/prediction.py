@@ -9,7 +9,7 @@ from rnn_scaling.analysis.metrics import EFFICIENCY, SPEEDUP, Metric
 from rnn_scaling.analysis.prediction import predicting
 from rnn_scaling.analysis.prediction.curves import Prediction
 from rnn_scaling.analysis.statements import Statement
-from rnn_scaling.reports import explorer, marks
+from rnn_scaling.reports import explorer
 from rnn_scaling.reports import prediction as report
 from rnn_scaling.reports.page import document, drawings
 from rnn_scaling.reports.page.document import (
@@ -23,7 +23,7 @@ from rnn_scaling.reports.page.document import (
 )
 from rnn_scaling.reports.pictures import prediction as pictures
 from rnn_scaling.reports.scaling_data import DEVICES
-from rnn_scaling.reports.sections import Section
+from rnn_scaling.reports.sections import Section, explain_numbers
 from rnn_scaling.reports.wording import sentence, sentences
 
 # The heading if the tables of several series have different headings.
@@ -73,7 +73,7 @@ def _mark_statements(results: report.PredictionReport) -> list[Statement]:
     intervals = []
     for prediction in results.predictions:
         intervals += [point.interval for point in prediction.curve.points]
-    return marks.explain_numbers(intervals)
+    return explain_numbers(intervals)
 
 
 def _make_overview(results: report.PredictionReport) -> document.Overview:

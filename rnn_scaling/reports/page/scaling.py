@@ -20,7 +20,6 @@ from rnn_scaling.reports import (
     repeat_commands,
     scaling_data,
     series_statements,
-    series_table,
     table,
 )
 from rnn_scaling.reports.page import document, drawings
@@ -36,8 +35,7 @@ from rnn_scaling.reports.page.document import (
     Text,
 )
 from rnn_scaling.reports.sections import Grid, Section
-from rnn_scaling.reports.summary import SeriesSummary, Summary
-from rnn_scaling.reports.summary_builder import MAX_JUDGED
+from rnn_scaling.reports.summary import MAX_JUDGED, SeriesSummary, Summary
 from rnn_scaling.reports.wording import sentence, sentences
 from rnn_scaling.system import entry
 from rnn_scaling.system.files.terminal import format_count
@@ -91,7 +89,7 @@ def _about_texts(summary: Summary) -> list[str]:
 
 def _make_overview(summary: Summary) -> document.Overview:
     """Return the table of all series; each line links to the details of its series."""
-    sections = series_table.make_sections(summary)
+    sections = table.make_sections(summary)
     groups = []
     for section, (_, series) in zip(sections, summary.tables):
         addresses = [
@@ -102,10 +100,10 @@ def _make_overview(summary: Summary) -> document.Overview:
     head = sections[0].grids[0].head
     metrics = {
         column.header: column.name
-        for column in series_table.make_columns(summary, summary.series)
+        for column in table.make_columns(summary, summary.series)
         if column.name
     }
-    place = series_table.common_devices_suffix(summary.series)
+    place = table.common_devices_suffix(summary.series)
     return document.Overview(
         head,
         groups=groups,
@@ -120,7 +118,7 @@ def _overview_notes(summary: Summary) -> list[str]:
     shown: list[SeriesSummary] = []
     for _, members in summary.tables:
         shown += members
-    statements = series_table.mark_statements(shown)
+    statements = table.mark_statements(shown)
     if kinds := "; ".join(conclusions.interval_kinds(summary.series)):
         statements.append(state("page-intervals", kinds))
     if len({member.is_strong_scaling for member in summary.series}) == 2:

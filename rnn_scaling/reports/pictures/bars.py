@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rnn_scaling.analysis.confidence import Interval
-from rnn_scaling.reports.numbers import format_interval
 from rnn_scaling.reports.pictures import figures
+from rnn_scaling.reports.wording import format_interval
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

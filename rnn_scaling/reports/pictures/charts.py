@@ -14,10 +14,9 @@ from rnn_scaling.analysis.confidence import Interval
 from rnn_scaling.analysis.interval_kinds import Basis
 from rnn_scaling.analysis.metrics import Metric
 from rnn_scaling.reports.explorer import Axis, Line, Mark, Point
-from rnn_scaling.reports.marks import explain_numbers
-from rnn_scaling.reports.numbers import format_interval, mark_text
 from rnn_scaling.reports.pictures import figures
-from rnn_scaling.reports.wording import sentence
+from rnn_scaling.reports.sections import explain_numbers
+from rnn_scaling.reports.wording import format_interval, mark_text, sentence
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

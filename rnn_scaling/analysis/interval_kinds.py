@@ -1,6 +1,6 @@
 """Describe what the interval of a number covers, or why the number has no interval.
 
-`confidence` sets the kind of an interval; `reports/interval_texts.py` has its words. A
+`confidence` sets the kind of an interval; `reports/wording.py` has its words. A
 new kind needs both.
 """
 
@@ -11,49 +11,51 @@ import enum
 class Basis(enum.Enum):
     """The data of an interval, or the reason why it is missing."""
 
-    UNKNOWN = enum.auto()
+    UNKNOWN = ""
     # Measured numbers.
-    RUNS = enum.auto()
-    PAIRS = enum.auto()  # pairs of runs
-    BATCHES = enum.auto()  # batches of one run
-    RANKING = enum.auto()  # all candidates of a ranking hold together
-    RANK_CORRELATION = enum.auto()
-    HISTORY = enum.auto()  # entries of a history
+    RUNS = "interval-runs"
+    PAIRS = "interval-pairs"  # pairs of runs
+    BATCHES = "interval-batches"  # batches of one run
+    RANKING = "interval-ranking"  # all candidates of a ranking hold together
+    RANK_CORRELATION = "interval-rank-correlation"
+    HISTORY = "interval-history"  # entries of a history
     # Predicted numbers.
-    REPEATS = enum.auto()
-    DRAWS = enum.auto()  # random draws
-    MODELS = enum.auto()  # average of several models
-    FURTHER_RUN = enum.auto()
-    BATCH_SIZE = enum.auto()
-    SIMULATION = enum.auto()
+    REPEATS = "interval-repeats"
+    DRAWS = "interval-draws"  # random draws
+    MODELS = "interval-models"  # average of several models
+    FURTHER_RUN = "interval-further-run"
+    BATCH_SIZE = "interval-batch-size"
+    SIMULATION = "interval-simulation"
     # Exact numbers.
-    DEFINITION = enum.auto()
-    COUNT = enum.auto()
-    CONSTANT = enum.auto()  # independent of the measurements
-    REFERENCE = enum.auto()  # the reference of a ranking
-    EQUAL_RUNS = enum.auto()
+    DEFINITION = "interval-definition"
+    COUNT = "interval-count"
+    CONSTANT = "interval-constant"  # independent of the measurements
+    REFERENCE = "interval-reference"  # the reference of a ranking
+    EQUAL_RUNS = "interval-equal-runs"
     # Reasons why there is no interval.
-    ONE_RUN_EACH = enum.auto()
-    ONE_PROCESS = enum.auto()
-    NO_SCATTER = enum.auto()
-    FEW_BATCHES = enum.auto()
-    FEW_ENTRIES = enum.auto()
-    FEW_RUNS_FOR_FIT = enum.auto()
-    ZERO_ACCURACY = enum.auto()
+    ONE_RUN_EACH = "interval-one-run-each"
+    ONE_PROCESS = "interval-one-process"
+    NO_SCATTER = "interval-no-scatter"
+    FEW_BATCHES = "interval-few-batches"
+    FEW_ENTRIES = "interval-few-entries"
+    FEW_RUNS_FOR_FIT = "interval-few-runs-for-fit"
+    ZERO_ACCURACY = "interval-zero-accuracy"
 
 
 class Note(enum.Enum):
     """A rule that widened an interval, or changed a number."""
 
-    POOLED = enum.auto()  # one variance for all rows with the same number of devices
-    ORDERED = enum.auto()  # scatter of runs in the order of time
-    DRIFT = enum.auto()  # drift of the machine between two sessions
-    CORRECTED = enum.auto()  # the rate is corrected for the load of other programs
+    POOLED = "interval-note-pooled"  # one variance for all rows with the same number of devices
+    ORDERED = "interval-note-ordered"  # scatter of runs in the order of time
+    DRIFT = "interval-note-drift"  # drift of the machine between two sessions
+    CORRECTED = "interval-note-corrected"  # the rate is corrected for the load of other programs
     # Disturbed batches count as well, unlike in the rates of the same table.
-    ALL_BATCHES = enum.auto()
+    ALL_BATCHES = "interval-note-all-batches"
     # The rate of an entry of a history contains the load of other programs.
-    DISTURBED = enum.auto()
-    PRINTED = enum.auto()  # half a unit of the last digits that logs printed
+    DISTURBED = "interval-note-disturbed"
+    PRINTED = (
+        "interval-note-printed"  # half a unit of the last digits that logs printed
+    )
 
 
 # Notes about a number itself: whatever is computed from the number has them, too.
@@ -77,7 +79,7 @@ class EnergySource:
 
 @dataclasses.dataclass(frozen=True)
 class IntervalKind:
-    """The meaning of an interval; reports/interval_texts.py has the words.
+    """The meaning of an interval; reports/wording.py has the words.
 
     Attributes:
       counts: The different numbers of runs, pairs or candidates.

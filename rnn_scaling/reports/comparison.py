@@ -41,7 +41,6 @@ from rnn_scaling.reports.comparison_statements import (
     verdict_statements,
 )
 from rnn_scaling.reports.differences import describe, value_text
-from rnn_scaling.reports.interval_texts import interval_text, note_text
 from rnn_scaling.reports.json_data import json_text
 from rnn_scaling.reports.sections import (
     Grid,
@@ -53,6 +52,8 @@ from rnn_scaling.reports.sections import (
 from rnn_scaling.reports.wording import (
     format_interval,
     format_signed_percent,
+    interval_text,
+    note_text,
     sentences,
     spread_text,
 )

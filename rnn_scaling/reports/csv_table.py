@@ -22,8 +22,8 @@ from rnn_scaling.reports.columns import (
     csv_line,
     csv_text,
 )
-from rnn_scaling.reports.interval_texts import interval_text
 from rnn_scaling.reports.summary import Summary
+from rnn_scaling.reports.wording import interval_text
 
 
 def _interval_over(row: Row) -> str:

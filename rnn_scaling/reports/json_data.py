@@ -11,8 +11,7 @@ from rnn_scaling.analysis.interval_kinds import Note
 from rnn_scaling.analysis.statements import Statement
 from rnn_scaling.analysis.steps.parts import Spread
 from rnn_scaling.records.decoding import encode
-from rnn_scaling.reports.interval_texts import interval_text
-from rnn_scaling.reports.wording import round_for_files
+from rnn_scaling.reports.wording import interval_text, round_for_files
 from rnn_scaling.system.files import input_files
 
 

@@ -9,7 +9,6 @@ from typing import Any
 from rnn_scaling.analysis.steps.parts import Spread, StepParts, make_statements
 from rnn_scaling.records.step_parts import (
     EXPOSED,
-    IDLE,
     PARTS,
     PHASES,
     SHARED_OWN,
@@ -24,29 +23,6 @@ TITLES = {
     STARVED: "waits for input",
     WAITS: "waits for other towers",
     **{f"shared_{phase}": f"{phase}, all towers'" for phase in SHARED_OWN},
-}
-MEANING = {
-    "forward": "the tower computes its loss",
-    "backward": "the tower computes its gradients",
-    "update": "the tower updates its own copy of the variables",
-    "input": "the tower fetches its batch and the variables that it reads",
-    "other": "the tower runs operators outside of all phases",
-    "shared_update": "the variables that all towers share are updated",
-    "shared_input": "the batches of all towers are made",
-    "shared_other": "operators outside of all towers and phases",
-    EXPOSED: (
-        "gradients or variables are exchanged while the tower computes nothing; "
-        "includes the wait of a collective for the last tower"
-    ),
-    STARVED: "the next batch is not there yet",
-    WAITS: (
-        "nothing of the tower runs while another tower computes, or its kernels are "
-        "too short for the trace"
-    ),
-    IDLE: (
-        "nothing runs: the host launches kernels, or kernels are too short for the "
-        "trace"
-    ),
 }
 # Seconds of a tower's exchange, in JSON.
 EXCHANGE = ("busy", "hidden", "beside_shared", "exposed")

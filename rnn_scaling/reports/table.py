@@ -42,7 +42,6 @@ from rnn_scaling.reports.columns import (
     cells_by_header,
     metric_column,
 )
-from rnn_scaling.reports.interval_texts import interval_text
 from rnn_scaling.reports.sections import (
     Columns,
     Grid,
@@ -59,6 +58,7 @@ from rnn_scaling.reports.wording import (
     format_interval,
     format_plain,
     has_interval,
+    interval_text,
     make_interval_notes,
     mark_text,
     sentence,

@@ -33,16 +33,18 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rnn_scaling.analysis.confidence import Interval
+from rnn_scaling.analysis.confidence import MIN_BATCHES, Interval
 from rnn_scaling.analysis.grouping import group_by
 from rnn_scaling.analysis.interval_kinds import (
     INHERITED_NOTES,
+    Basis,
+    EnergySource,
     IntervalKind,
     Note,
 )
-from rnn_scaling.analysis.statements import Statement
+from rnn_scaling.analysis.ranking import JOINT_COVERAGE
+from rnn_scaling.analysis.statements import Statement, state
 from rnn_scaling.records import cell_numbers
-from rnn_scaling.reports.interval_texts import interval_text
 from rnn_scaling.system.files.terminal import format_count, format_three_digits
 
 _WITHOUT_INTERVAL = 4  # significant digits
@@ -395,3 +397,36 @@ _KIT = _Kit()
 
 def _count_of(value: Any) -> int:
     return value if isinstance(value, int) else len(value)
+
+
+@functools.lru_cache(maxsize=4096)  # the rows of a report have few kinds
+def interval_text(kind: IntervalKind) -> str:
+    """Return the basis of an interval, or why it is missing; "" if unknown."""
+    texts = [_basis_text(kind)]
+    texts += map(note_text, kind.notes)
+    if kind.energy is not None:
+        texts += map(sentence, _energy_statements(kind.energy))
+    return "; ".join(texts)
+
+
+def _basis_text(kind: IntervalKind) -> str:
+    if kind.basis is Basis.UNKNOWN:
+        return ""
+    if kind.basis in (Basis.RUNS, Basis.PAIRS) and kind.counts == (1,):
+        return sentence(state("interval-one-run"))
+    counts = " and ".join(map(str, kind.counts))
+    values = {"counts": counts, "joint": JOINT_COVERAGE, "fewest": MIN_BATCHES}
+    return sentence(state(kind.basis.value, **values))
+
+
+def note_text(note: Note) -> str:
+    return sentence(state(note.value))
+
+
+def _energy_statements(source: EnergySource) -> Iterator[Statement]:
+    if source.stated_power_w:
+        yield state("interval-stated-power", watts=source.stated_power_w)
+        return
+    yield state("interval-counters", counters=", ".join(source.measured))
+    for counter, reason in source.not_measured:
+        yield state("interval-without-counter", counter=counter, reason=reason)

@@ -165,7 +165,9 @@ def steps_section(series: Sequence[SeriesSummary]) -> PageSection:
 def _part_key(part: str) -> Key:
     style = step_figures.part_style(part)
     colour = figures.apply_page_theme(style["facecolor"])
-    return Key(steps.name_part(part), steps.MEANING[part], colour, style["alpha"])
+    return Key(
+        steps.name_part(part), sentence(state(f"part-{part}")), colour, style["alpha"]
+    )
 
 
 def _step_block(parts: steps.StepParts, k: int, title: str) -> Block:

@@ -1,11 +1,14 @@
-"""The table of all formats of logs: rows of patterns, and classes of other modules.
+"""All formats of logs: the rows of formats.toml, and classes of other modules.
 
 A log that prints settings and one rate per run is a `TotalsFormat`; a progress bar is a
 `Bar`. All other logs of training runs are read by a pattern of the user (`regex_log`).
 """
 
 import re
+import sys
 from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
 
 from rnn_scaling.records.importers import tf_cnn
 from rnn_scaling.records.importers.bars import NUMBER, Bar
@@ -24,6 +27,11 @@ from rnn_scaling.records.importers.totals import (
     last_step,
     mean_of_steps,
 )
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
 
 
 def _describe_horovod(
@@ -63,211 +71,64 @@ def _describe_gnmt(
     return Description(options, workers=devices or 1)
 
 
-_TF_CNN_SETTINGS = frozenset((
-    "TensorFlow", "Model", "Dataset", "Mode", "Batch size", "Num batches", "Devices",
-    "Data format", "Variables", "AllReduce",
-))  # fmt: skip
-_FORMATS: tuple[LogFormat, ...] = (
-    TotalsFormat(
-        "tf_cnn_benchmarks",
-        "images",
-        needles=("images/sec: ", "Img/sec"),
-        detected=r"\btotal images/sec: |\bStep\tImg/sec\t|\d\s+images/sec: \S+ \+/- ",
-        total=r"total images/sec: (?P<rate>\S+)",
-        rate_meaning="total images/sec",
-        settings=Settings(
-            r"(?:(?P<name>[A-Za-z][\w ]{1,30}):\s+|\s*(?=\S+ per device\s*$))"
-            r"(?P<value>\S.*?)(?: per device)?\s*$",
-            known=_TF_CNN_SETTINGS,
-            begins=frozenset(("TensorFlow", "Model")),
-            header_end=("==========", "Generating ", "Running warm up"),
-            program="tf_cnn_benchmarks.py",
-        ),
-        step=(
-            r"(?P<step>\d+)\s+images/sec: (?P<rate>\S+)"
-            r"(?: \+/- (?P<error>\S+) \(jitter = (?P<jitter>\S+)\))?"
-            r"(?:\s+(?!\+/-)\S.*)?"
-        ),
-        describe=tf_cnn.describe,
-        columns={
-            "step step": "steps",
-            "step rate": "images/s of step lines",
-            "step error": "standard error (images/s)",
-            "step jitter": "jitter (images/s)",
-        },
-        cut_rate=last_step,
-        notes=(
-            "total images/sec = workers * steps * batch / wall time of all steps after "
-            "the warm-up. The time is measured by the worker that prints it.",
-            "A step line's images/sec is batch / mean step time so far. Its +/- is the "
-            "standard error of the step rates (std / sqrt(steps)), and jitter is "
-            "1.4826 * MAD. Neither is an interval over repeated runs.",
-            "The log does not contain seconds. If there are several processes, the "
-            "batch and the rate of a step line belong to one worker.",
-        ),
-    ),
-    TotalsFormat(
-        "horovod_synthetic",
-        "images",
-        needles=("img/sec", "Img/sec"),
-        detected=(
-            r"\bIter #\d+: \S+ img/sec per \w+|\bImg/sec per \w+: |"
-            r"\bTotal img/sec on \S+ \w+\(s\): "
-        ),
-        total=(
-            r"Total img/sec on (?P<num_devices>\S+) (?P<kind>\w+)\(s\): (?P<rate>\S+) "
-            r"\+-\s?(?P<spread>\S+)"
-        ),
-        rate_meaning="Total img/sec",
-        settings=Settings(
-            r"(?P<name>Model|Batch size|Number|Img/sec)(?: of (?:GPU|CPU)s| per \w+)?: "
-            r"(?P<value>.*?)(?: \+-.*)?$",
-            known=frozenset(("Model", "Batch size", "Number", "Img/sec")),
-            begins=frozenset(("Model",)),
-        ),
-        step=r"Iter #(?P<step>\d+): (?P<rate>\S+) img/sec per (?P<kind>\w+)",
-        describe=_describe_horovod,
-        columns={
-            "spread": "1.96 std of iterations (images/s)",
-            "Img/sec": "images/s of rank 0",
-            "steps": "iterations",
-        },
-        cut_rate=mean_of_steps,
-        notes=(
-            "Total = number of ranks * rank 0's mean rate. Only rank 0 is timed; "
-            "slower ranks count because steps are synchronous.",
-            "'+-' is 1.96 * the standard deviation of the iterations (by default 10, "
-            "of 10 batches each). It is a spread between iterations and not an "
-            "interval of the mean. The total's is rank 0's times the number of ranks.",
-            "The batch size is per rank (weak scaling). The rate of an iteration "
-            "includes its work on the host. The data are synthetic.",
-        ),
-    ),
-    HorovodTimeline(),
-    NcclText(),
-    NcclJson(),
-    RcclJson(),
-    Mlperf(),
-    MlperfSystem(),
-    # mlcommons/training_results_v0.7, NVIDIA/benchmarks/gnmt/.../seq2seq/train/trainer.py.
-    TotalsFormat(
-        "gnmt",
-        "tokens",
-        needles=("TRAIN [",),
-        detected=r"TRAIN \[\d+\]\[\d+/\d+\]\s+Time \S+ \(.{0,120}?Tok/s \S+ \(",
-        total=r".*Performance: Epoch: (?P<epoch>\d+)\s+Training: (?P<rate>\S+) Tok/s",
-        rate_meaning="Training: N Tok/s",
-        settings=Settings(
-            r'.*"key": "(?P<name>global_batch_size)", "value": (?P<value>\d+)',
-            known=frozenset(("global_batch_size",)),
-            begins=frozenset(),
-            program="train.py",
-        ),
-        # The first step of an epoch waits for data.
-        step=(
-            r".*TRAIN \[\d+\]\[(?P<step>[1-9]\d*)/\d+\]\s+Time .*"
-            r"Tok/s (?P<rate>\S+) \(\S+(?:\s+Loss/tok (?!-?(?:nan|inf)).*)?"
-        ),
-        loss=r".*TRAIN \[\d+\]\[(?P<step>\d+)/.*Loss/tok -?(?:nan|inf)",
-        has_rank_steps=True,
-        describe=_describe_gnmt,
-        columns={"epoch": "epoch", "steps": "steps shown"},
-        cut_rate=mean_of_steps,
-        notes=(
-            "The rate is the log's own sum over ranks of the last epoch. If "
-            "the log lacks this sum, the rate is the number of ranks times "
-            "the mean of one rank's steps, without the first step of each "
-            "epoch.",
-            "Tokens are source and target tokens.",
-        ),
-    ),
-    BandwidthTest(),
-    PeerToPeer(),
-    TopologyMatrix(),
-    TotalsFormat(
-        "seed_trainer",
-        "words",
-        needles=("|gpu number|batch_size|total time|speed|speedup ratio|",),
-        # A ratio of 1.00 is printed for any number of GPUs.
-        total=(
-            r"\|(?!gpu number)(?P<num_devices>(?P<one>1(?=\|))?[^|]*)\|(?P<batch_size>[^|]*)"
-            r"\|(?P<seconds>[^|]*)\|(?P<rate>[^|]*)"
-            r"\|(?:(?(one)(?!)|1\.00)|(?P<speedup>[^|]*))\|?"
-        ),
-        rate_meaning="words/s",
-        loss=r"Pass \d+, Batch (?P<step>\d+), Loss : -?nan\b",
-        columns={"seconds": "seconds", "speedup": "speedup as printed"},
-        notes=(
-            "The batch size is per GPU. The clock starts after the first counted "
-            "batch, but the words of that batch count. The speed is therefore about 5 "
-            "% too high (20/19) on any number of GPUs.",
-            "Words are source and target words of all GPUs, without padding.",
-            "A printed ratio of 1.00 for several GPUs is the trainer's default.",
-        ),
-    ),
-    TotalsFormat(
-        "hugging_face",
-        "samples",
-        needles=("train_samples_per_second",),
-        detected=r"""['"]train_samples_per_second['"]: ['"]?[^'",}\s]+""",
-        total=r""".*?['"]train_samples_per_second['"]: ['"]?(?P<rate>[^'",}\s]+).*""",
-        rate_meaning="samples/s",
-        notes=(
-            "The rate is the samples of all devices / the seconds of train(), "
-            "including its first step, evaluation and saving.",
-        ),
-    ),
-    # keras-team/keras, keras/src/utils/progbar.py, and keras/utils/generic_utils.py of
-    # Keras 2; also the lines of verbose=2.
-    Bar(
-        "keras",
-        re.compile(
-            r"\s*(?P<step>\d+)/(?P<total>\d+|Unknown)\s"
-            r"(?:[━\s]*|\s*\[[=>.]*\] -|\s*(?P<bar>-))\s*(?:ETA: )?\d[\d:]*s?\b"
-            rf"(?=(?:.*?\D(?P<rate>{NUMBER})(?P<unit>(?:us|µs|ms|s)/step))?)"
-            rf"(?=(?:.*?\bloss: (?P<loss>{NUMBER}))?)"
-        ),
-        needs="/",
-        has_mean=False,
-        validated=" val_",
-        note=(
-            "The seconds of a step are the mean of an epoch without its first step; "
-            "with verbose=2 validation counts."
-        ),
-    ),
-    # Lightning-AI/pytorch-lightning, lightning/pytorch/callbacks/progress/.
-    Bar(
-        "lightning",
-        re.compile(
-            r"\s*(?P<bar>Epoch) \d+(?:/-?\d+)?:?\s.*?[|━╸╺ ]\s*(?P<step>\d+)/(?P<total>\d+)"
-            r"\s(?:\[(?P<elapsed>[\d:]{1,20})<)?.*?[, ](?P<rate>"
-            rf"{NUMBER})(?P<unit>it/s|s/it)(?:.*?loss(?:=|: )(?P<loss>{NUMBER}))?"
-        ),
-        needs="Epoch",
-        has_mean=False,
-        distinction=(
-            r"Sanity Checking|Validation DataLoader|Trainer\.fit|\bv_num\b|"
-            r"Trainable params"
-        ),
-        note=(
-            "A bar's rate is the mean since the epoch began; a bar of rich "
-            "shows the mean of its latest steps."
-        ),
-    ),
-    # tqdm/tqdm, `format_meter` of tqdm/std.py.
-    Bar(
-        "tqdm",
-        re.compile(
-            rf"(?P<bar>.*?)(?:\d+%\|[^|]*\|)? *(?P<step>{NUMBER})"
-            rf"(?:/(?P<total>{NUMBER}|\?))?[^\s\[|/]* "
-            r"\[(?P<elapsed>[\d:?]{1,20})(?:<[^,\]]*)?, *"
-            rf"(?:\?|(?P<rate>{NUMBER}))(?P<unit>s/[^,\]]+|[^,\]]*/s)"
-            rf"(?:[^\]]*?loss=(?P<loss>{NUMBER}))?"
-        ),
-        needs="[",
-        has_mean=True,
-        foreign=lambda text: FORMATS["lightning"].detect(text),
-        note="A bar's last line has the mean rate from its first step to its last.",
-    ),
+_CLASSES: tuple[type[LogFormat], ...] = (
+    HorovodTimeline,
+    NcclText,
+    NcclJson,
+    RcclJson,
+    Mlperf,
+    MlperfSystem,
+    BandwidthTest,
+    PeerToPeer,
+    TopologyMatrix,
 )
-FORMATS: Mapping[str, LogFormat] = {format.name: format for format in _FORMATS}
+# Functions that rows of formats.toml name.
+_FUNCTIONS = {
+    "tf_cnn.describe": tf_cnn.describe,
+    "describe_horovod": _describe_horovod,
+    "describe_gnmt": _describe_gnmt,
+    "last_step": last_step,
+    "mean_of_steps": mean_of_steps,
+}
+
+
+def _read_formats() -> dict[str, LogFormat]:
+    """Return the formats of formats.toml by name, in their order."""
+    text = Path(__file__).with_name("formats.toml").read_text("utf-8")
+    classes = {each.name: each for each in _CLASSES}
+    formats: dict[str, LogFormat] = {}
+    for row in tomllib.loads(text)["format"]:
+        kind = row.pop("kind")
+        name = row["name"]
+        if kind == "module":
+            formats[name] = classes[name]()
+        elif kind == "totals":
+            formats[name] = _make_totals_format(row)
+        else:
+            pattern = _join(row.pop("regex")).replace("{number}", NUMBER)
+            row["distinction"] = _join(row.get("distinction", ""))
+            if "foreign" in row:
+                row["foreign"] = formats[row["foreign"]].detect
+            formats[name] = Bar(regex=re.compile(pattern), **row)
+    return formats
+
+
+def _make_totals_format(row: dict[str, Any]) -> TotalsFormat:
+    for name in ("total", "step", "detected", "loss"):
+        row[name] = _join(row.get(name, ""))
+    for name in ("describe", "cut_rate"):
+        if name in row:
+            row[name] = _FUNCTIONS[row[name]]
+    if settings := row.get("settings"):
+        pattern = _join(settings.pop("pattern"))
+        header_end = tuple(settings.pop("header_end", ()))
+        row["settings"] = Settings(pattern, header_end=header_end, **settings)
+    return TotalsFormat(**row)
+
+
+def _join(pattern: str | list[str]) -> str:
+    """Return a pattern; a list has the parts of a long one."""
+    return "".join(pattern)
+
+
+FORMATS: Mapping[str, LogFormat] = _read_formats()

@@ -95,7 +95,7 @@ def counted_batches(
       all_batches: Whether disturbed batches count as well.
     """
     first = record.batches.warmup
-    if all_batches or not _has_disturbed_batches(record):
+    if all_batches or not any(_find_disturbed_batches(record) or ()):
         return record.batches.seconds[first:], record.batches.items[first:]
     indices = counted_indices(record)
     seconds = record.batches.seconds
@@ -122,11 +122,6 @@ def counted_indices(record: RunRecord) -> Sequence[int]:
 def has_counted_windows(record: RunRecord) -> bool:
     """Return whether the load per window decides which batches count."""
     return _find_disturbed_batches(record) is not None
-
-
-def _has_disturbed_batches(record: RunRecord) -> bool:
-    """Return whether a run has batches that do not count."""
-    return any(_find_disturbed_batches(record) or ())
 
 
 def count_batches_left_out(groups: Iterable[Sequence[RunRecord]]) -> dict[str, int]:

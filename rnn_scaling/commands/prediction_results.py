@@ -20,7 +20,7 @@ from rnn_scaling.analysis.prediction.from_rows import MeasuredSeries
 from rnn_scaling.analysis.prediction.sizing import Sizes
 from rnn_scaling.analysis.prediction.track_record import CheckedPoint
 from rnn_scaling.analysis.rows import Row
-from rnn_scaling.analysis.statements import Statement, interval_values
+from rnn_scaling.analysis.statements import Statement, state
 from rnn_scaling.commands.prediction_options import PredictionOptions, make_link
 from rnn_scaling.commands.prediction_series import choose, read_series
 from rnn_scaling.records import predictions
@@ -219,8 +219,7 @@ def _make_memory_statements(
                 per_machine=options.devices_per_machine,
             )
             if gib:
-                values = {"change": change.title, "gib": interval_values(gib)}
-                return [Statement("size-memory", values=values)]
+                return [state("size-memory", change=change.title, gib=gib)]
     return []
 
 

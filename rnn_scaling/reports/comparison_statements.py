@@ -22,7 +22,7 @@ from rnn_scaling.analysis.confidence import Interval
 from rnn_scaling.analysis.grouping import group_by
 from rnn_scaling.analysis.interval_kinds import Note
 from rnn_scaling.analysis.significance import Gate, Verdict
-from rnn_scaling.analysis.statements import Statement, interval_values, state
+from rnn_scaling.analysis.statements import Statement, state
 from rnn_scaling.reports import training_differences
 from rnn_scaling.reports.wording import group_by_kind, sentence
 from rnn_scaling.system.machine.load import NOTICEABLE_LOAD
@@ -387,7 +387,7 @@ def _ratio_statement(ratio: Interval, pairs: int) -> Statement:
       ratio: B's rate / A's rate.
       pairs: The number of pairs of runs.
     """
-    values: dict[str, Any] = {"ratio": interval_values(ratio), "pairs": pairs}
+    values: dict[str, Any] = {"ratio": ratio, "pairs": pairs}
     if ratio.ends is None:
         return state("ab-one-pair", **values)
     low, high = ratio.ends
@@ -397,5 +397,5 @@ def _ratio_statement(ratio: Interval, pairs: int) -> Statement:
         return state("ab-wide" if ratio.is_wide else "ab-tie", **values)
     if ratio.value > 1:
         return state("ab-faster", "B", **values, other="A")
-    values["ratio"] = interval_values(ratio.inverse())
+    values["ratio"] = ratio.inverse()
     return state("ab-faster", "A", **values, other="B")

@@ -22,7 +22,7 @@ from rnn_scaling.analysis.rows import Row
 from rnn_scaling.analysis.significance import (
     is_above,
 )
-from rnn_scaling.analysis.statements import Statement, interval_values, state
+from rnn_scaling.analysis.statements import Statement, state
 from rnn_scaling.config import registry, scale
 from rnn_scaling.config.naming import find_network_family, make_program_key
 from rnn_scaling.config.spelling import make_sweep_command
@@ -410,8 +410,8 @@ def _range_statement(ordered: Sequence[SeriesSummary]) -> Statement:
     high = ordered[-1]
     values: dict[str, Any] = {
         "series": len(ordered),
-        "low": interval_values(_efficiency(low)),
-        "high": interval_values(_efficiency(high)),
+        "low": _efficiency(low),
+        "high": _efficiency(high),
         "low_name": low.title,
         "high_name": high.title,
         "low_devices": devices_text([low], most_devices(low)),

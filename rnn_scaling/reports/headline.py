@@ -14,7 +14,7 @@ from rnn_scaling.analysis.option_effects import OptionEffect, find_option_effect
 from rnn_scaling.analysis.ranking import MAX_UNCERTAINTY, NEGLIGIBLE_DIFFERENCE
 from rnn_scaling.analysis.rows import Row, max_slowing_beyond
 from rnn_scaling.analysis.significance import MAX_REPEATS
-from rnn_scaling.analysis.statements import Statement, interval_values, state
+from rnn_scaling.analysis.statements import Statement, state
 from rnn_scaling.config import registry
 from rnn_scaling.config.naming import NAMED, make_program_key
 from rnn_scaling.config.spelling import spell
@@ -176,7 +176,7 @@ def _effect_statements(effect: OptionEffect, has_corrected: bool) -> list[Statem
         "count": len(names),
         "others": len(names) - 1,
         "pairs": effect.num_pairs,
-        "ratio": interval_values(effect.ratio),
+        "ratio": effect.ratio,
     }
     take_any = []
     if _can_replace_each_other(effect):

@@ -22,7 +22,7 @@ from rnn_scaling.analysis.learning import (
 )
 from rnn_scaling.analysis.metrics import ITEMS, Metric, find_common_unit
 from rnn_scaling.analysis.rows import Row
-from rnn_scaling.analysis.statements import Statement, interval_values, state
+from rnn_scaling.analysis.statements import Statement, state
 from rnn_scaling.reports.columns import (
     Column,
     cells_by_header,
@@ -123,9 +123,9 @@ def _comparison_statements(
         return [reached_statement, _missed_statement(learning.target, baseline, title)]
     values = {
         **reached_statement.values,
-        "sooner": interval_values(ratio),
+        "sooner": ratio,
         "work": result.items.value / baseline.items.value,
-        "baseline_seconds": interval_values(baseline.seconds),
+        "baseline_seconds": baseline.seconds,
     }
     kind = "target-sooner" if ratio.value >= 1 else "target-later"
     if ratio.ends and ratio.ends[0] <= 1 <= ratio.ends[1]:

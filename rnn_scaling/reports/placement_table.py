@@ -39,7 +39,11 @@ def make_section(label: str, run: RunRecord, variables: bool = True) -> Section:
         return Section(title)
     grids = [devices_grid(graph)]
     notes = []
-    collectives = _list_collectives(graph)
+    collectives = [
+        f"{count} {kind}"
+        for kind, count in sorted(graph.partitions.by_type.items())
+        if kind.lstrip("_").startswith(COLLECTIVES)
+    ]
     copies = copies_grid(graph)
     if copies.lines:
         grids.append(copies)
@@ -55,15 +59,6 @@ def make_section(label: str, run: RunRecord, variables: bool = True) -> Section:
     if variables:
         grids.append(_variables_grid(graph))
     return Section(title, grids, notes)
-
-
-def _list_collectives(graph: Graph) -> list[str]:
-    """Return the numbers of operators that exchange data without a send and a receive."""
-    return [
-        f"{count} {kind}"
-        for kind, count in sorted(graph.partitions.by_type.items())
-        if kind.lstrip("_").startswith(COLLECTIVES)
-    ]
 
 
 def _slicing_statement(slicing: Slicing) -> Statement:

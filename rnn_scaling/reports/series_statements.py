@@ -67,14 +67,14 @@ def scaling_statements(series: SeriesSummary) -> list[Statement]:
 
     values = {
         "devices": fastest.devices,
-        "rate": interval_values(fastest.rate),
+        "rate": fastest.rate,
         "unit": series.unit,
     }
     kind = "fastest-on-fewer"
     speedup = fastest.shown_metric(SPEEDUP)
     if speedup is not None and fastest.num_devices > 1:
         kind = "fastest-on-fewer-scaled"
-        values["speedup"] = interval_values(speedup)
+        values["speedup"] = speedup
     scaling_facts = [
         state(kind, series.title, **values),
         *rate_corrections([fastest]),
@@ -133,8 +133,8 @@ def _efficiency_values(row: Row) -> dict[str, Any]:
     assert row.efficiency_percent and speedup
     return {
         "devices": row.devices,
-        "efficiency": interval_values(row.efficiency_percent),
-        "speedup": interval_values(speedup),
+        "efficiency": row.efficiency_percent,
+        "speedup": speedup,
     }
 
 
@@ -316,7 +316,7 @@ def _part_statements(attribution: Attribution) -> list[Statement]:
         for part in attribution.parts
         if not part.is_significant and _points_or_zero(part)
     ]
-    values = {"parts": names or [UNEXPLAINED], "points": interval_values(unexplained)}
+    values = {"parts": names or [UNEXPLAINED], "points": unexplained}
     if attribution.unexplained.is_significant:
         return [*part_facts, state("rest-not-separated", **values), *hidden_by_load]
     kind = (

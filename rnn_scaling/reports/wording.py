@@ -223,7 +223,7 @@ def format_signed_percent(ratio: float) -> str:
     return f"{100 * (ratio - 1):+.1f} %"
 
 
-def format_minutes(minutes: float) -> str:
+def _format_minutes(minutes: float) -> str:
     """Return minutes as text.
 
     >>> duration(0.4), duration(119), duration(180), duration(2900)
@@ -375,7 +375,7 @@ _FORMATS: Mapping[str, Callable[[Any, str], str]] = {
     "number": lambda value, digits: format_digits(value, int(digits or NUMBER_DIGITS)),
     "share": lambda value, _: share(value),
     "percent": lambda value, digits: format_percent(value, int(digits or 2)),
-    "duration": lambda value, _: format_minutes(value),
+    "duration": lambda value, _: _format_minutes(value),
 }
 
 

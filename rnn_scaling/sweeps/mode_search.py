@@ -23,7 +23,7 @@ from rnn_scaling.analysis.ranking import (
     select_for_another_round,
 )
 from rnn_scaling.analysis.rows import run_rates
-from rnn_scaling.analysis.statements import Advice, Statement, interval_values
+from rnn_scaling.analysis.statements import Advice, Statement, state
 from rnn_scaling.config import flags, registry
 from rnn_scaling.config import run_config as configs
 from rnn_scaling.config.conditions import is_read
@@ -322,11 +322,11 @@ def make_statements(
     statements: list[Statement] = []
 
     def add(kind: str, subject: str = "", **values: Any) -> None:
-        statements.append(Statement(kind, subject, values))
+        statements.append(state(kind, subject, **values))
 
     standings = ranking.standings
     rate = standings[ranking.reference].rate
-    add("recommend", ranking.reference, rate=interval_values(rate), unit=unit)
+    add("recommend", ranking.reference, rate=rate, unit=unit)
     tied_titles = [title for title in ranking.contenders if title != ranking.reference]
     slower_titles = [title for title in standings if standings[title].verdict == SLOWER]
     if tied_titles:
@@ -335,7 +335,7 @@ def make_statements(
     elif slower_titles:
         next_title = max(slower_titles, key=lambda title: standings[title].rate.value)
         share = standings[next_title].ratio.scaled(100)
-        add("recommend-next", next_title, share=interval_values(share))
+        add("recommend-next", next_title, share=share)
     if failed_titles:
         add("recommend-failed", names=failed_titles)
     if left_out:

@@ -18,7 +18,7 @@ from rnn_scaling.analysis.machines import count_nodes
 from rnn_scaling.analysis.metrics import BILLION
 from rnn_scaling.analysis.prices import PriceList
 from rnn_scaling.analysis.significance import is_above
-from rnn_scaling.analysis.statements import Statement, interval_values, state
+from rnn_scaling.analysis.statements import Statement, state
 
 
 @dataclasses.dataclass(frozen=True)
@@ -134,8 +134,8 @@ def _cheapest_statements(costs: Sequence[MachineCost]) -> list[Statement]:
     }
     values = {
         **common,
-        "cost": interval_values(first.cost),
-        "second_cost": interval_values(second.cost),
+        "cost": first.cost,
+        "second_cost": second.cost,
     }
     if tied_names:
         return [state("machines-cheapest-unclear", first.machine, **values)]

@@ -26,7 +26,7 @@ from rnn_scaling.analysis.prediction.curves import (
     Prediction,
 )
 from rnn_scaling.analysis.prediction.models import MIN_STEP_TIMES, longest_share
-from rnn_scaling.analysis.statements import Statement, interval_values, state
+from rnn_scaling.analysis.statements import Statement, state
 
 _DRAWS = 4_000
 _NORMAL_QUANTILE = 1.96
@@ -165,7 +165,7 @@ def sensitivity(
     kind = "whatif-tie" if ties else "whatif-best"
     if best.gain.value < _MIN_GAIN:
         kind = "whatif-none"
-    values = {"name": best.change, "gain": interval_values(best.gain), "names": ties}
+    values = {"name": best.change, "gain": best.gain, "names": ties}
     shares = {
         name: _make_interval(part * speed_now)
         for name, part in step.split_parts().items()

@@ -31,7 +31,7 @@ from rnn_scaling.analysis.prediction.curves import (
     Prediction,
 )
 from rnn_scaling.analysis.prediction.models import loss_part
-from rnn_scaling.analysis.statements import Statement, interval_values, state
+from rnn_scaling.analysis.statements import Statement, state
 
 # Share of the largest measured n; the last gain is measured from the point below it.
 _WINDOW = 0.75
@@ -277,7 +277,7 @@ def answer(prediction: Prediction) -> list[Statement]:
     point = narrow[-1] if narrow else last
     statements = [_rate_statement(curve, point)]
     if point.efficiency:
-        percent = interval_values(point.efficiency.scaled(100))
+        percent = point.efficiency.scaled(100)
         statements.append(
             state(
                 "predict-efficiency",
@@ -386,7 +386,7 @@ def _used_facts(knowledge: Knowledge) -> Iterator[Statement]:
     num_bytes = (knowledge.summed_bytes or 0.0) + (knowledge.gathered_bytes or 0.0)
     has_speed = any(math.isfinite(link.bytes_per_s) for link in knowledge.links)
     if num_bytes:
-        yield state("predict-bytes", mb=_exact_values(num_bytes / 1e6))
+        yield state("predict-bytes", mb=Interval(num_bytes / 1e6))
     elif knowledge.summed_bytes is None and has_speed:
         yield state("predict-links-unused")
         return
@@ -395,11 +395,7 @@ def _used_facts(knowledge: Knowledge) -> Iterator[Statement]:
         kinds = ["predict-link-inside", "predict-link-between"]
     for link, kind in zip(knowledge.links, kinds):
         if math.isfinite(link.bytes_per_s):
-            gbit = _exact_values(8e-9 * link.bytes_per_s)
-            yield state(kind, gbit=gbit, latency_us=_exact_values(1e6 * link.alpha_s))
+            gbit = Interval(8e-9 * link.bytes_per_s)
+            yield state(kind, gbit=gbit, latency_us=Interval(1e6 * link.alpha_s))
         else:
             yield state("predict-links-unknown")
-
-
-def _exact_values(value: float) -> dict[str, Any]:
-    return interval_values(Interval(value))

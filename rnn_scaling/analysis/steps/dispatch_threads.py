@@ -18,7 +18,7 @@ from rnn_scaling.analysis.machines import group_by_machine
 from rnn_scaling.analysis.rows import Row, build_rows
 from rnn_scaling.analysis.series_titles import make_titles
 from rnn_scaling.analysis.significance import Comparison, compare
-from rnn_scaling.analysis.statements import Statement, interval_values, state
+from rnn_scaling.analysis.statements import Statement, state
 from rnn_scaling.records.record import RunRecord
 
 OPTION = "inter_op_parallelism_threads"
@@ -64,11 +64,9 @@ class Setting:
         return (over_runs and over_runs.ends) or (1.0, math.inf)
 
     @property
-    def percent(self) -> dict[str, Any] | None:
-        """The rate in per cent of the fastest rate, for a statement."""
-        if self.relative_rate is None:
-            return None
-        return interval_values(self.relative_rate.scaled(100))
+    def percent(self) -> Interval | None:
+        """The rate in per cent of the fastest rate."""
+        return self.relative_rate and self.relative_rate.scaled(100)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -66,13 +66,9 @@ def _fill_groups(header: Sequence[str], rows: Sequence[Row]) -> tuple[Row, ...]:
         cells = list(texts)
         if filled_rows and any(map(cell_numbers.parse_cell, texts)):
             for column, text in enumerate(texts):
-                if not _is_empty(text):
+                if text.strip() not in _DITTO:
                     break
                 if quantities[column] not in MEASURED:
                     cells[column] = filled_rows[-1][1][column]
         filled_rows.append((number, tuple(cells)))
     return tuple(filled_rows)
-
-
-def _is_empty(cell: str) -> bool:
-    return cell.strip() in _DITTO

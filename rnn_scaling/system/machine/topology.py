@@ -33,7 +33,7 @@ _WORTH = {
 _NVLINK = 10
 # From near to far. PSB is one board with two GPUs. SOC is the name of SYS in old drivers.
 LEVELS = ("NV#", "PSB", "PIX", "PXB", "PHB", "NODE", "SYS", "SOC")
-MEANING = {
+_MEANING = {
     "NV#": "# bonded NVLinks",
     "PSB": "one board",
     "PIX": "at most one PCIe bridge",
@@ -359,7 +359,7 @@ def _format_groups(topology: Topology) -> str:
     for level, members in group_gpus(topology).items():
         texts = [", ".join(map(str, group)) for group in members]
         groups_text = " ".join(f"{{{text}}}" for text in texts)
-        lines.append(f"  {level:<5} {MEANING[level]:<30} {groups_text}")
+        lines.append(f"  {level:<5} {_MEANING[level]:<30} {groups_text}")
     return "\n".join(lines)
 
 

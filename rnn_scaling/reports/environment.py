@@ -8,8 +8,11 @@ import math
 from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
 
-from rnn_scaling.analysis.clock_texts import format_caution
-from rnn_scaling.analysis.clocks import clock_cautions, median_clocks_mhz
+from rnn_scaling.analysis.clocks import (
+    clock_cautions,
+    format_caution,
+    median_clocks_mhz,
+)
 from rnn_scaling.analysis.facts.table import FACTS, PACKAGES, TRAINING
 from rnn_scaling.analysis.statements import Statement, state
 from rnn_scaling.records.record import RunRecord

@@ -4,8 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from rnn_scaling.analysis import disturbance
-from rnn_scaling.analysis.clock_texts import format_caution
-from rnn_scaling.analysis.clocks import clock_cautions
+from rnn_scaling.analysis.clocks import clock_cautions, format_caution
 from rnn_scaling.records.decoding import build
 from rnn_scaling.records.environment import Clocks, LoadWindows
 from rnn_scaling.records.environment import Load as RecordedLoad

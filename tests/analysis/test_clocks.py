@@ -4,13 +4,13 @@ import dataclasses
 
 import pytest
 
-from rnn_scaling.analysis.clock_texts import format_caution
 from rnn_scaling.analysis.clocks import (
     ClockDifference,
     Throttling,
     clock_cautions,
     find_differences,
     find_throttling,
+    format_caution,
     median_clocks_mhz,
 )
 from rnn_scaling.records.decoding import build

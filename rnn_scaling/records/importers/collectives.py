@@ -1,7 +1,7 @@
 """The timings of collective operations that nccl-tests and rccl-tests print.
 
-`nccl_tests` and `nccl_json` make timings with `read_timing`, check them with
-`add_timing`, and end with `make_timings_reading`. The first fields of
+`nccl_tests` makes timings with `read_timing`, checks them with `add_timing`, and ends
+with `make_timings_reading`. The first fields of
 `CollectiveTiming` are the cells of COLUMNS, in this order: change both together.
 
 Source of the numbers: NVIDIA/nccl-tests, doc/PERFORMANCE.md.

@@ -16,8 +16,7 @@ from rnn_scaling.records.importers.horovod_timeline import HorovodTimeline
 from rnn_scaling.records.importers.matrices import BandwidthTest, PeerToPeer
 from rnn_scaling.records.importers.mlperf import Mlperf
 from rnn_scaling.records.importers.mlperf_systems import MlperfSystem
-from rnn_scaling.records.importers.nccl_json import NcclJson, RcclJson
-from rnn_scaling.records.importers.nccl_tests import NcclText
+from rnn_scaling.records.importers.nccl_tests import NcclJson, NcclText, RcclJson
 from rnn_scaling.records.importers.reading import LogFormat, parse_positive
 from rnn_scaling.records.importers.topology_matrix import TopologyMatrix
 from rnn_scaling.records.importers.totals import (

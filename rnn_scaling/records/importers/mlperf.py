@@ -2,7 +2,13 @@
 
 Formats: mlcommons/logging, mlperf_logging/mllog and compliance_checker/training_*/
 common.yaml: ":::MLLOG {json}". Release 0.6 wrote ":::MLL SECONDS KEY: {json}", and
-release 0.5 (`mlperf_v05`) one event per line without JSON.
+release 0.5 one event per line with other keys, whose value is JSON, or text without
+quotation marks, or missing:
+
+    :::MLPv0.5.0 gnmt 1541575316.437595129 (train.py:341) train_epoch: 0
+
+Format of release 0.5: mlcommons/training_policies and mlperf_compliance 0.0.10,
+mlperf_log.py and tags.py; checked with the logs of mlcommons/training_results_v0.5.
 
 `formats` has an entry for it, and `reports.mlperf_scores` scores the runs.
 """
@@ -14,7 +20,6 @@ import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from rnn_scaling.records.importers import mlperf_v05
 from rnn_scaling.records.importers.reading import (
     ImportedRun,
     LogFormat,
@@ -29,6 +34,99 @@ from rnn_scaling.records.importers.reading import (
 )
 from rnn_scaling.system.files import input_files
 from rnn_scaling.system.files.markdown import Table, Value
+
+_NOTE_OF_V05 = (
+    "Release 0.5 of MLPerf reports no throughput: the rate is the samples of all "
+    "epochs divided by the time outside evaluations. Some submissions print the batch "
+    "of one worker as input_batch_size."
+)
+_V05 = re.compile(
+    r":::MLPv0\.5\.\d (\w{1,80}) (\d{1,12}(?:\.\d{1,9})?) \([^)]{0,200}\) "
+    r"(\w{1,80})(?:: (.*))?"
+)
+_SIZES_OF_V05 = (
+    "input_batch_size", "preproc_num_train_examples", "input_size", "eval_target",
+)  # fmt: skip
+
+
+def read_event(text: str) -> dict[str, Any] | None:
+    """Return the event of a line in the form of later releases; None for other text."""
+    match = _V05.match(text)
+    if match is None:
+        return None
+    benchmark, seconds, key, value_text = match.groups()
+    value = _read_value(value_text)
+    fields = value if isinstance(value, dict) else {}
+    event = {
+        "time_ms": 1000 * float(seconds),
+        "key": key,
+        "value": fields.get("value", value),
+        "metadata": fields,
+        "benchmark": benchmark,
+    }
+    if key == "run_stop" and "success" in fields:
+        is_success = fields["success"] in (True, "true")
+        event["metadata"] = {"status": "success" if is_success else "aborted"}
+    return event
+
+
+def _read_value(text: str | None) -> Any:
+    try:
+        return input_files.parse_json(text) if text else None
+    except input_files.JsonError:
+        return text
+
+
+@dataclasses.dataclass
+class OldRun:
+    """The numbers of one run: its sizes, epochs and time of training."""
+
+    # The first value of each of _SIZES_OF_V05 before the first evaluation.
+    sizes: dict[str, float] = dataclasses.field(default_factory=dict)
+    train_epochs: set[float] = dataclasses.field(default_factory=set)
+    training_ms: float = 0.0
+    training_since_ms: float | None = None  # None during an evaluation
+
+    def take(self, key: str, value: Any, ms: float) -> None:
+        """Add an event of a run that has not stopped, at a time in milliseconds."""
+        if key in ("train_loop", "train_epoch", "eval_stop"):
+            if self.training_since_ms is None:
+                self.training_since_ms = ms
+        elif key in ("eval_start", "run_stop"):
+            if self.training_since_ms is not None:
+                self.training_ms += max(0.0, ms - self.training_since_ms)
+            self.training_since_ms = None
+        number = finite_number(value)
+        if number is None:
+            return
+        if key == "train_epoch":
+            self.train_epochs.add(number)
+        elif key in _SIZES_OF_V05 and number > 0 and not self.training_ms:
+            self.sizes.setdefault(key, number)
+
+    @property
+    def progress(self) -> dict[str, float]:
+        """Samples and epochs of the run, by the keys of later releases."""
+        if not self.train_epochs:
+            return {}
+        epochs = float(len(self.train_epochs))
+        progress = {"epoch_num": epochs}
+        examples = self.sizes.get("preproc_num_train_examples")
+        # An input_size below half of the examples is the width of an image.
+        size = self.sizes.get("input_size", 0.0)
+        samples = size if size >= (examples or 0.0) / 2 else examples
+        if samples:
+            progress["samples_count"] = epochs * samples
+        return progress
+
+    @property
+    def rate(self) -> float | None:
+        """Samples/s outside evaluations."""
+        samples = self.progress.get("samples_count")
+        if samples is None or self.training_ms <= 0:
+            return None
+        return 1e3 * samples / self.training_ms
+
 
 LINE_PREFIX = ":::MLLOG "
 _NO_SCORE = "no score"
@@ -86,7 +184,7 @@ class LoggedRun:
     # The last samples_count, epoch_num and quality.
     progress: dict[str, float] = dataclasses.field(default_factory=dict)
     reports: dict[str, list[float]] = dataclasses.field(default_factory=dict)
-    old: mlperf_v05.OldRun | None = None  # only for logs of release 0.5
+    old: OldRun | None = None  # only for logs of release 0.5
 
     @property
     def rates(self) -> list[float]:
@@ -198,7 +296,7 @@ def _read_event(text: str) -> Any:
     if match := _V06.match(text):
         event = input_files.parse_json(match[3])
         return {"time_ms": 1000 * float(match[1]), "key": match[2], **event}
-    return mlperf_v05.read_event(text)
+    return read_event(text)
 
 
 def _take_event(
@@ -277,7 +375,7 @@ def _read_status(run: LoggedRun, metadata: Mapping[str, Any]) -> str:
 def _take_old_event(run: LoggedRun, event: Mapping[str, Any], ms: float) -> None:
     """Add an event of release 0.5, whose lines name the benchmark."""
     if run.old is None:
-        run.old = mlperf_v05.OldRun()
+        run.old = OldRun()
     run.old.take(event["key"], event["value"], ms)
     run.settings["submission_benchmark"] = event["benchmark"]
     if "input_batch_size" in run.old.sizes:
@@ -385,7 +483,7 @@ def _make_imported_run(run: LoggedRun) -> ImportedRun:
 def _list_notes(runs: Sequence[LoggedRun]) -> list[str]:
     notes = list(NOTES)
     if any(run.old for run in runs):
-        notes.append(mlperf_v05.NOTE)
+        notes.append(_NOTE_OF_V05)
     if any(run.devices is None for run in runs):
         notes.append(_NO_DEVICES)
     return notes

@@ -2,7 +2,7 @@
 
 import pytest
 
-from rnn_scaling.records.importers import collectives, nccl_json
+from rnn_scaling.records.importers import collectives, nccl_tests
 from tests.support import log_samples
 from tests.support.log_samples import parse
 
@@ -111,7 +111,7 @@ def test_nccl_tests_json_ranks(ngpus, ranks, number):
         "ngpus": ngpus,
         "devices": [{"rank": rank, "group": 0} for rank in ranks],
     }
-    assert nccl_json.num_ranks(config) == number
+    assert nccl_tests.num_ranks(config) == number
 
 
 @pytest.mark.parametrize("end", ["]", "", ",\n"])

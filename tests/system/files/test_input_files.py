@@ -179,7 +179,7 @@ OTHERS = {
     "hooks/ranks.py",
     "hooks/steps.py",
     "verification/scripts/runner.py",
-    "records/importers/nccl_json.py",
+    "records/importers/nccl_tests.py",
     "inspection/chrome.py",
     "links/processes.py",
     "records/history.py",

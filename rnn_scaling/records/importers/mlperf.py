@@ -49,7 +49,7 @@ _SIZES_OF_V05 = (
 )  # fmt: skip
 
 
-def read_event(text: str) -> dict[str, Any] | None:
+def _read_event_of_v05(text: str) -> dict[str, Any] | None:
     """Return the event of a line in the form of later releases; None for other text."""
     match = _V05.match(text)
     if match is None:
@@ -296,7 +296,7 @@ def _read_event(text: str) -> Any:
     if match := _V06.match(text):
         event = input_files.parse_json(match[3])
         return {"time_ms": 1000 * float(match[1]), "key": match[2], **event}
-    return read_event(text)
+    return _read_event_of_v05(text)
 
 
 def _take_event(

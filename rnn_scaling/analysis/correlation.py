@@ -4,6 +4,8 @@ Spearman's rank correlation answers it, with an interval that includes the error
 both quantities. Networks of one family, such as a residual network with 20 and with 110
 layers, are not independent, so families are counted and not models.
 docs/statistics.md has the formulas, and docs/methods/measurements.md the coverage.
+
+The conclusions of a report print `state_efficiency_trend`.
 """
 
 import math

@@ -1,6 +1,9 @@
 """Read prices and powers of machines from machines.toml, and match them to runs.
 
 Users write machines.toml: never rename one of its keys.
+
+The commands call `read_price_lists`; rows, comparisons and predictions ask the
+`PriceList` for the price of a machine.
 """
 
 import dataclasses

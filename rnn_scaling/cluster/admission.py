@@ -60,7 +60,7 @@ class Admission:
         del signed["kind"]
         sent_proof = signed.pop("proof", None)
         has_token = tokens.is_proof(self._launch.token, sent_proof, signed)
-        if has_token and signed.get("job") == self._launch.job:
+        if has_token and signed.get("job") == self._launch.job_id:
             return True
         self._num_rejected += 1
         return False

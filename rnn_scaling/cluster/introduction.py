@@ -75,7 +75,7 @@ class Introduction:
             connection.settimeout(CONNECT_S)
             fields = {
                 **vars(self.info),
-                "job": self._launch.job,
+                "job": self._launch.job_id,
                 "size": self._launch.size,
                 "versions": {
                     "Python": platform.python_version(),

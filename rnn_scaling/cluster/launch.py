@@ -56,7 +56,7 @@ class Launch:
       local_rank: The number of the process among those on this host.
       local_size: The number of processes on this host.
       addresses: HOST:PORT of every rank's engine; empty if each takes a free port.
-      job: A text that differs between jobs with the same rendezvous address.
+      job_id: A text that differs between jobs with the same rendezvous address.
       num_ps: The number of parameter servers, which are the last ranks; None if the
         launcher does not set it.
       token: The secret of the job, or ""; it is never printed.
@@ -71,7 +71,7 @@ class Launch:
     local_rank: int = 0
     local_size: int = 1
     addresses: tuple[str, ...] = ()
-    job: str = ""
+    job_id: str = ""
     num_ps: int | None = None
     token: str = dataclasses.field(default="", repr=False)
     timeout_option: str = "--cluster_timeout"
@@ -280,7 +280,7 @@ def _read_rnn_scaling(variables: _Variables, position: _Position) -> Launch:
         host=variables.get("RNN_SCALING_HOST") or host,
         local_rank=local_position.rank,
         local_size=local_position.size,
-        job=variables.get("RNN_SCALING_JOB") or f"rendezvous {rendezvous}",
+        job_id=variables.get("RNN_SCALING_JOB") or f"rendezvous {rendezvous}",
     )
 
 
@@ -313,7 +313,7 @@ def _read_tf_config(variables: _Variables, position: _Position) -> Launch:
         local_rank=same_host.index(rank),
         local_size=len(same_host),
         addresses=addresses,
-        job=f"TF_CONFIG {digest}",
+        job_id=f"TF_CONFIG {digest}",
         num_ps=len(tf_config.cluster.get("ps", [])),
     )
 
@@ -400,7 +400,7 @@ def _read_open_mpi(variables: _Variables, position: _Position) -> Launch:
         host=variables.host_name,
         local_rank=local_position.rank,
         local_size=local_position.size,
-        job=f"mpirun {namespace or rendezvous}",
+        job_id=f"mpirun {namespace or rendezvous}",
     )
 
 
@@ -467,7 +467,7 @@ def _read_slurm(variables: _Variables, position: _Position) -> Launch:
         host=names[node],
         local_rank=variables.require_int("SLURM_LOCALID"),
         local_size=counts[node],
-        job=job_id,
+        job_id=job_id,
     )
 
 
@@ -501,7 +501,7 @@ def _read_kubernetes(variables: _Variables, position: _Position) -> Launch:
         launcher="Kubernetes",
         rendezvous=rendezvous,
         host=variables.host_name,
-        job=f"Kubernetes {name or rendezvous}",
+        job_id=f"Kubernetes {name or rendezvous}",
     )
 
 

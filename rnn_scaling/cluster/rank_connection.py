@@ -8,6 +8,9 @@
 
 Addresses, flags, barriers, heartbeats and measurements are sent through it; gradients
 never are.
+
+`training.cluster` connects the ranks of a run with `RankConnection`, and
+`training.rank_meeting` the ranks of another trainer.
 """
 
 import math

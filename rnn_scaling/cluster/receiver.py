@@ -2,6 +2,8 @@
 
 The thread calls nothing of the trainer: it stores a failure, and the next call of the
 trainer raises it.
+
+`RankConnection` creates a `Receiver` when the rank has joined.
 """
 
 import selectors

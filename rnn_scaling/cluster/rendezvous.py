@@ -9,6 +9,8 @@ rendezvous -> rank   refused or seen, welcome, beat, pass, lost, failed
 
 A hello and its answer prove that their sender has the job's token. A connection
 without this proof gets no answer.
+
+Only the `RankConnection` of rank 0 creates a `Rendezvous`.
 """
 
 import dataclasses

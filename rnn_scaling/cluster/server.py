@@ -1,4 +1,7 @@
-"""The network side of the rendezvous: its address and its connections."""
+"""The network side of the rendezvous: its address and its connections.
+
+`Rendezvous` creates the `Server` and handles the messages of its `Connection`s.
+"""
 
 import errno
 import selectors

@@ -25,8 +25,8 @@ from rnn_scaling.records.step_parts import (
     EXCHANGE,
     FORWARD,
     INPUT,
+    KERNEL_COUNTS,
     OTHER,
-    PLACES,
     UPDATE,
 )
 
@@ -230,7 +230,7 @@ def tally_kernels(steps: Sequence[TracedStep]) -> dict[str, Any]:
 
 
 def _count_by_kind(kernels: Iterable[KernelEvent]) -> dict[str, int]:
-    counts = dict.fromkeys(PLACES, 0)
+    counts = dict.fromkeys(KERNEL_COUNTS, 0)
     for kernel in kernels:
         key = {COPY: "copies", DEVICE: "device"}.get(kernel.kind, "host")
         counts["dispatched" if kernel.is_launch_only else key] += 1

@@ -211,15 +211,19 @@ def keep_peaks(products: Sequence[Gemm], environment: Mapping[str, Any]) -> None
     for product in products:
         if product.disturbed:
             continue
-        kind = "CPU" if product.cores_per_device else "GPU"
-        peak_path = peaks.place(
-            environment, kind, product.onednn, product.cores_per_device, product.dtype
+        device_type = "CPU" if product.cores_per_device else "GPU"
+        device_kind = peaks.find_device_kind(
+            environment,
+            device_type,
+            product.onednn,
+            product.cores_per_device,
+            product.dtype,
         )
-        if peak_path is not None:
+        if device_kind is not None:
             best = product.best
             measured_peaks.append(
                 peaks.Peak(
-                    peak_path,
+                    device_kind,
                     num_devices=product.num_devices,
                     flops_per_second=best.median,
                     lower_quartile=best.low,

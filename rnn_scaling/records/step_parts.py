@@ -187,7 +187,8 @@ class KernelCounts(Part):
     dispatched: Count  # launched on GPUs by the host
 
 
-PLACES = ("host", "device", "copies", "dispatched")
+# Counts of executions in a step, by where they ran; fields of `PhaseKernels`.
+KERNEL_COUNTS = ("host", "device", "copies", "dispatched")
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

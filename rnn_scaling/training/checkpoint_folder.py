@@ -8,6 +8,9 @@ This module does not load TensorFlow. In DIR/batch_00000200/:
 
 Rank 0 writes run.json last, which completes the checkpoint. The run that saves here
 holds the lock DIR/.run.lock. The newest _NUM_KEPT_CHECKPOINTS are kept.
+
+`run` reads and locks the folder before TensorFlow is loaded; `checkpoints` writes the
+variables into it.
 """
 
 import contextlib

@@ -1,4 +1,7 @@
-"""Watch the machine during a run: load of its cores, clocks of devices, energy."""
+"""Watch the machine during a run: load of its cores, clocks of devices, energy.
+
+`recording` creates a `MachineWatch` for each run.
+"""
 
 from collections.abc import Mapping
 from typing import Any

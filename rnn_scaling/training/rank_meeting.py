@@ -139,7 +139,7 @@ class RankMeeting:
         )
         invitation = {
             "meeting": launch.rendezvous,
-            "job": launch.job,
+            "job": launch.job_id,
             "token": launch.token,
         }
         self._file.parent.mkdir(parents=True, exist_ok=True)
@@ -170,7 +170,7 @@ class RankMeeting:
             launcher="",
             rendezvous=meeting,
             host=host,
-            job=job,
+            job_id=job,
             token=token,
             timeout_option="timeout_s",
         )

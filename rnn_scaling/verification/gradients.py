@@ -4,6 +4,9 @@ The batches come from a second data source, built from the run's flags. A tower 
 another tower's batch is therefore noticed.
 
 The certifiers ask for the gradients of a batch; the trainer's step is not involved.
+
+`serial`, `asynchronous` and `losses` compute with `SerialGradients`; `trials` add its
+parts with faults.
 """
 
 import dataclasses

@@ -2,6 +2,9 @@
 
 Optimizers, clipping and loss scale are written from their papers. The trainer's code is
 not used, so a fault in it shows. Gradients are dense. Does not import TensorFlow.
+
+`serial` and `asynchronous` apply `SerialUpdateRule`; `certifier` asks the `Guarantee`
+what must be equal. A new optimizer of the trainer needs a rule here.
 """
 
 from __future__ import annotations

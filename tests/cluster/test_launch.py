@@ -165,7 +165,7 @@ def test_each_launcher_is_read(
     numbers = {"environment": (1, 3), "netlab": (1, 3), "srun": (3, 5)}
     rank, size = numbers.get(launcher, (2, 4))
     assert result == Launch(
-        rank, size, launcher, address, host, local_rank, local_size, job=job
+        rank, size, launcher, address, host, local_rank, local_size, job_id=job
     )
     assert result.is_local == address.startswith("127.0.0.1")
 
@@ -184,8 +184,8 @@ def test_tf_config_numbers_chief_workers_and_servers_in_this_order():
     tasks = [("chief", 0), ("worker", 0), ("worker", 1), ("ps", 0)]
     assert [of(tf_config(*task)).rank for task in tasks] == [0, 1, 2, 3]
     last = of(tf_config("ps", 0))
-    assert (last.local_rank, last.local_size, last.job) == (2, 3, result.job)
-    assert of(tf_config(cluster=CLUSTER | {"ps": ["a:9"]})).job != result.job
+    assert (last.local_rank, last.local_size, last.job_id) == (2, 3, result.job_id)
+    assert of(tf_config(cluster=CLUSTER | {"ps": ["a:9"]})).job_id != result.job_id
 
 
 @pytest.mark.parametrize(

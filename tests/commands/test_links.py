@@ -358,13 +358,13 @@ def test_rates_of_products_are_printed_and_kept_for_runs(call, tmp_path, monkeyp
     rates = [each["best_flops_per_second"] for each in found["products"]]
     assert rates == pytest.approx([8e9, 16e9, 16e9, 32e9])
     kept = kept_peaks(tmp_path)
-    where = peaks.place(found["environment"], "CPU", True, 1, "bfloat16")
+    where = peaks.find_device_kind(found["environment"], "CPU", True, 1, "bfloat16")
     assert peaks.flops_per_second(kept, where, 1) == pytest.approx(16e9)
     assert peaks.flops_per_second(kept, where, 2) == pytest.approx(32e9)
     # Devices of two cores are others: they are kept beside these.
     words = ("--num_devices=1", "--cpu_cores_per_device=2")
     assert call("--measure=compute", *words)[0] == 0
-    wide = peaks.place(found["environment"], "CPU", True, 2, "bfloat16")
+    wide = peaks.find_device_kind(found["environment"], "CPU", True, 2, "bfloat16")
     kept = kept_peaks(tmp_path)
     assert len(kept) == 6
     assert peaks.flops_per_second(kept, wide, 1) == pytest.approx(16e9)

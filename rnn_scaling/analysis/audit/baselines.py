@@ -2,6 +2,8 @@
 
 The rows of a table are grouped, and each group has one baseline. All groupings and all
 rules that choose a baseline are tried; the prices say which are more usual.
+
+`candidates` tries the result of `list_choices` for each relation.
 """
 
 import functools

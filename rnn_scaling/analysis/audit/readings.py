@@ -3,6 +3,9 @@
 The logarithms of the factors of a relation must add up to 0. The bounds of the printed
 numbers give bounds of the sum. The relation holds in a row if 0 lies between them. What
 the other numbers leave for one of them is the number that fits.
+
+`candidates` creates a `Reading` for each relation, `checking` and `evidence` ask it for
+bits and clean rows, and `repairs` changes the numbers of its instances.
 """
 
 from __future__ import annotations

@@ -11,6 +11,9 @@ difference between its sessions.
 The variance of a session is known from earlier sessions of the same machine, or else
 assumed: a session is taken to move the rate as much as one run does. docs/statistics.md
 has the formulas, and docs/methods/measurements.md the simulated error rates.
+
+`comparison.judgement` calls `estimate` for two sessions, and `history.sessions` for the
+entries of a history.
 """
 
 import collections

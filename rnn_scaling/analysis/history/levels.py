@@ -3,6 +3,8 @@
 Entries of the same code differ more than their runs explain, because a machine has
 better and worse days. Entries are processed in order, so a change point that was found
 stays. docs/history.md describes the search and its error rates.
+
+`history.curves` and `history.sessions` call `find_levels`.
 """
 
 import dataclasses

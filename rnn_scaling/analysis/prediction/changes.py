@@ -7,6 +7,9 @@ change come from the same draw, so common noise cancels in their ratio. docs/pre
 lists the assumptions.
 
 Letters: D draws; arrays have the shape [D].
+
+`predict --what_if` lists changes with `changes_to_compare` and computes their effects
+with `sensitivity`.
 """
 
 import dataclasses

@@ -10,6 +10,8 @@ times as large in y: Amdahl's serial share has the shape n - 1.
 Sources: Amdahl, AFIPS 1967; Gunther, "Guerrilla Capacity Planning", 2007 (shapes n - 1
 and n(n - 1): the universal scalability law); costs.py for the exchanges; David,
 Nagaraja, "Order Statistics", 2003 (longest of n times).
+
+`averaging` fits the `candidates` to a curve and averages them.
 """
 
 import dataclasses

@@ -28,7 +28,7 @@ from rnn_scaling.records.options import Options
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.records.step_parts import (
     CONTROL_FLOW,
-    PLACES,
+    KERNEL_COUNTS,
     Graph,
     KernelCounts,
     Trace,
@@ -45,7 +45,7 @@ _FAMILIES: Mapping[str, Callable[[str], bool]] = {
 }
 _OTHERS = "others"
 PHASES = ("forward", "backward")
-_NUMBERS = ("items", "python", "optimized", "operators", *PLACES)
+_NUMBERS = ("items", "python", "optimized", "operators", *KERNEL_COUNTS)
 _BY_NAME = ("operators_by_type", "kernels_by_type", "kernels_by_phase")
 _ONEDNN_STATES = {True: "on", False: "off", None: "unknown"}
 
@@ -227,7 +227,7 @@ def _counts(record: RunRecord, graph: Graph, trace: Trace) -> StepCounts:
         operators_by_type=graph.partitions.by_type,
         kernels_by_type=kernels.by_type,
         kernels_by_phase=dict(by_phase),
-        **{place: getattr(kernels.steps[-1], place) for place in PLACES},
+        **{name: getattr(kernels.steps[-1], name) for name in KERNEL_COUNTS},
     )
 
 
@@ -252,12 +252,12 @@ def _step_differences(run: str, steps: Sequence[KernelCounts]) -> Iterator[State
     """Yield a statement for each counted step that differs from the first."""
     for number, step in enumerate(steps[1:], 2):
         changes = []
-        for place in PLACES:
-            count = getattr(step, place)
-            expected = getattr(steps[0], place)
+        for name in KERNEL_COUNTS:
+            count = getattr(step, name)
+            expected = getattr(steps[0], name)
             if count != expected:
                 changes.append(
-                    state("count-instead", name=place, count=count, expected=expected)
+                    state("count-instead", name=name, count=count, expected=expected)
                 )
         if changes:
             yield state("step-differs", run=run, step=number, changes=changes)

@@ -2,6 +2,8 @@
 
 The memory does not grow with the number of events: a union of sorted intervals needs
 only the latest end so far, and an overlap is |A| + |B| - |A or B|.
+
+`summary` uses a `DeviceSweep` for each device of a trace.
 """
 
 import dataclasses

@@ -1,6 +1,6 @@
 """Keep the measured rates of matrix products in a file of the user's cache.
 
-The field names of `Peak` and `PeakPlace` are keys of this file. An entry that lacks one
+The field names of `Peak` and `DeviceKind` are keys of this file. An entry that lacks one
 is ignored without a message.
 """
 
@@ -18,8 +18,8 @@ _MAX_FLOPS_PER_SECOND = 1e18  # the highest rate in a record
 
 
 @dataclasses.dataclass(frozen=True)
-class PeakPlace:
-    """Devices with the same peak.
+class DeviceKind:
+    """A kind of devices, which have the same peak.
 
     Attributes:
       device: The name of the processor or GPU.
@@ -40,7 +40,7 @@ class PeakPlace:
 class Peak:
     """The best total rate of `num_devices` devices in FLOP/s, with quartiles of repeats."""
 
-    place: PeakPlace
+    place: DeviceKind  # "place" is the key in the file
     num_devices: int
     flops_per_second: float
     lower_quartile: float
@@ -58,14 +58,14 @@ def find_path(variables: Mapping[str, str] = os.environ) -> Path | None:
     return Path(cache, "rnn_scaling", "peaks.json")
 
 
-def place(
+def find_device_kind(
     environment: Mapping[str, Any],
     device_type: str,
     onednn: bool,
     cores: int,
     dtype: str,
-) -> PeakPlace | None:
-    """Return the devices of a run or measurement.
+) -> DeviceKind | None:
+    """Return the kind of devices of a run or measurement.
 
     Args:
       environment: The environment of its record.
@@ -79,9 +79,9 @@ def place(
     """
     if device_type == "CPU":
         units = tuple(environment.get("cpu_vector_units") or ())
-        return PeakPlace(str(environment["cpu"]), units, onednn, cores, dtype)
+        return DeviceKind(str(environment["cpu"]), units, onednn, cores, dtype)
     names = {str(gpu.get("name")) for gpu in environment.get("gpus") or ()}
-    return PeakPlace(names.pop(), (), False, 0, dtype) if len(names) == 1 else None
+    return DeviceKind(names.pop(), (), False, 0, dtype) if len(names) == 1 else None
 
 
 def run_peak(
@@ -94,7 +94,7 @@ def run_peak(
     if "devices" not in resolved:
         return None
     on_cpus = resolved["device_type"] == "CPU"
-    where = place(
+    device_kind = find_device_kind(
         environment,
         resolved["device_type"],
         bool(resolved.get("onednn")),
@@ -106,7 +106,7 @@ def run_peak(
     if on_cpus:
         num_devices = len(resolved["cpu_affinity"]) // cores_per_device
     num_devices = max(1, min(len(resolved["devices"]), num_devices))
-    return flops_per_second(read(find_path()), where, num_devices)
+    return flops_per_second(read(find_path()), device_kind, num_devices)
 
 
 def read(file: Path | None) -> list[Peak]:
@@ -131,7 +131,7 @@ def format_peaks(old_peaks: Iterable[Peak], new_peaks: Iterable[Peak]) -> str:
 
 
 def flops_per_second(
-    peaks: Sequence[Peak], where: PeakPlace | None, num_devices: int
+    peaks: Sequence[Peak], device_kind: DeviceKind | None, num_devices: int
 ) -> float | None:
     """Return the total FLOP/s of some devices, measured or as a multiple of one.
 
@@ -139,7 +139,9 @@ def flops_per_second(
       None if neither was measured.
     """
     rates = {
-        peak.num_devices: peak.flops_per_second for peak in peaks if peak.place == where
+        peak.num_devices: peak.flops_per_second
+        for peak in peaks
+        if peak.place == device_kind
     }
     if num_devices in rates:
         return rates[num_devices]
@@ -157,9 +159,9 @@ def _find_peak(entry: Any) -> Peak | None:
         ]
         if not all(1 <= rate <= _MAX_FLOPS_PER_SECOND for rate in rates):
             return None
-        hash(tuple(fields.values()))  # Places are compared; a list raises TypeError.
+        hash(tuple(fields.values()))  # Kinds are compared; a list raises TypeError.
         return Peak(
-            PeakPlace(vector_units=units, **fields), int(entry["num_devices"]), *rates
+            DeviceKind(vector_units=units, **fields), int(entry["num_devices"]), *rates
         )
     except (KeyError, TypeError, ValueError, OverflowError):
         return None

@@ -9,12 +9,12 @@ import pytest
 from rnn_scaling.records import record
 from rnn_scaling.system.machine import peaks
 from rnn_scaling.system.machine.environment import read_environment
-from rnn_scaling.system.machine.peaks import Peak, PeakPlace
+from rnn_scaling.system.machine.peaks import DeviceKind, Peak
 from rnn_scaling.training.state import RunState
 from tests.support.configs import resolve
 
 CPU = {"cpu": "Some CPU", "cpu_vector_units": ["avx2", "fma"], "gpus": []}
-HERE = PeakPlace("Some CPU", ("avx2", "fma"), True, 1, "float32")
+HERE = DeviceKind("Some CPU", ("avx2", "fma"), True, 1, "float32")
 ONE, FOUR = Peak(HERE, 1, 100.0, 90.0, 110.0), Peak(HERE, 4, 300.0, 290.0, 310.0)
 
 
@@ -56,22 +56,28 @@ def test_every_thing_that_decides_a_rate_parts_it(change):
 
 
 def test_the_place_of_a_run():
-    assert peaks.place(CPU, "CPU", True, 1, "float32") == HERE
+    assert peaks.find_device_kind(CPU, "CPU", True, 1, "float32") == HERE
     assert (
-        peaks.place(
+        peaks.find_device_kind(
             {**CPU, "cpu_vector_units": None}, "CPU", True, 1, "float32"
         ).vector_units
         == ()
     )
     h100, other = {"name": "H100"}, {"name": "A100"}
-    where = PeakPlace("H100", (), False, 0, "bfloat16")
+    where = DeviceKind("H100", (), False, 0, "bfloat16")
     assert (
-        peaks.place({**CPU, "gpus": [h100, h100]}, "GPU", True, 1, "bfloat16") == where
+        peaks.find_device_kind(
+            {**CPU, "gpus": [h100, h100]}, "GPU", True, 1, "bfloat16"
+        )
+        == where
     )
     assert (
-        peaks.place({**CPU, "gpus": [h100, other]}, "GPU", True, 1, "float32") is None
+        peaks.find_device_kind(
+            {**CPU, "gpus": [h100, other]}, "GPU", True, 1, "float32"
+        )
+        is None
     )
-    assert peaks.place(CPU, "GPU", True, 1, "float32") is None
+    assert peaks.find_device_kind(CPU, "GPU", True, 1, "float32") is None
 
 
 WHOLE = json.loads(peaks.format_peaks([], [ONE]))
@@ -108,7 +114,7 @@ def test_a_broken_file_is_as_if_nothing_was_measured(tmp_path):
 def test_a_run_gets_what_its_devices_reach_together(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     gpus = [
-        Peak(PeakPlace("H100", (), False, 0, "float32"), n, 1000.0 * n, 1.0, 1.0)
+        Peak(DeviceKind("H100", (), False, 0, "float32"), n, 1000.0 * n, 1.0, 1.0)
         for n in (1, 2)
     ]
     file = peaks.find_path()
@@ -143,7 +149,7 @@ def test_a_record_holds_the_rate_of_this_machine(tmp_path, monkeypatch):
         device_type="CPU", onednn=True, devices=["a", "b"], cpu_affinity=[0, 1]
     )
     assert state.make_record("failed").resolved.peak_flops_per_second is None
-    where = peaks.place(read_environment(), "CPU", True, 1, "bfloat16")
+    where = peaks.find_device_kind(read_environment(), "CPU", True, 1, "bfloat16")
     peaks.find_path().parent.mkdir()
     peaks.find_path().write_text(
         peaks.format_peaks([], [Peak(where, 2, 1.5e11, 1e11, 2e11)])

@@ -53,8 +53,8 @@ class DeferredProducts:
     """Products whose matrices get their gradients after the loop.
 
     The loop's body calls the products and stores `factors()` of each step; `specs` has
-    their shapes and dtypes. `end` must be called with the factors of all steps after the
-    loop, before gradients are computed.
+    their shapes and dtypes. `end` must be called with the factors of all steps after
+    the loop, before gradients are computed.
     """
 
     def __init__(self, num_steps: Tensor | int, batch: Tensor | int) -> None:
@@ -98,7 +98,8 @@ class _DeferredProduct:
 
     def __init__(self, matrix: Tensor, addends: Tensor) -> None:
         self._matrix = tf.stop_gradient(matrix)
-        # Transposed once for all steps, because a product that reads it across is slower.
+        # Transposed once for all steps, because a product that reads it across is
+        # slower.
         self._transposed = tf.stop_gradient(tf.linalg.matrix_transpose(matrix))
         self._addends = tf.TensorArray(
             tf.float32, tf.shape(addends)[0], element_shape=addends.shape[1:]

@@ -274,8 +274,8 @@ def _run_backward(
     def step(
         t: Tensor, d_c: Tensor, d_h: Tensor
     ) -> tuple[tuple[Tensor, ...], list[Tensor]]:
-        # A sentence's last state gets its gradient where the sentence ends. All gradients
-        # after its end are zero.
+        # A sentence's last state gets its gradient where the sentence ends. All
+        # gradients after its end are zero.
         d_c = tf.where((lengths == t + 1)[:, None], d_last_c, d_c)
         gates = {name: sequence[t] for name, sequence in gate_sequences.items()}
         d_step, d_c = differentiate(

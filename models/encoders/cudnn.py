@@ -12,12 +12,12 @@ cudnnGetRNNWeightParams.
 Faults of TensorFlow's operators (tensorflow/core/kernels/cudnn_rnn_ops.cc) that are
 avoided here:
 - `CudnnRNNCanonicalToParams` and its inverse end the process with cuDNN 8.1 and later:
-  CudnnRnnParamsDescriptor::Create (stream_executor/cuda/cuda_dnn.cc) computes offsets from
-  the address of a local variable and expects a bias to be as large as its matrix.
+  CudnnRnnParamsDescriptor::Create (stream_executor/cuda/cuda_dnn.cc) computes offsets
+  from the address of a local variable and expects a bias to be as large as its matrix.
 - The op caches a descriptor per (T, B), with or without padding depending on the first
   lengths it read: after full sentences it ignores the lengths of later ones. Only a
-  batch-major call always has padding. So the call is time-major if tracing shows that all
-  sentences are full, and batch-major otherwise.
+  batch-major call always has padding. So the call is time-major if tracing shows that
+  all sentences are full, and batch-major otherwise.
 - bfloat16 is computed in float32, and the backward op does not return the forward op's
   reserve space. So the casts are done here.
 
@@ -50,9 +50,9 @@ def kernel_name(stack: stacks.RecurrentStack) -> str:
 def build(stack: stacks.RecurrentStack) -> stacks.Run:
     """Return the function that runs `stack`.
 
-    cuDNN draws the dropout between the layers itself. Its seed is an attribute of the op,
-    not a tensor, and its generator advances in each step. So the function ignores `seed`,
-    and each traced call (one per tower) has a different attribute.
+    cuDNN draws the dropout between the layers itself. Its seed is an attribute of the
+    op, not a tensor, and its generator advances in each step. So the function ignores
+    `seed`, and each traced call (one per tower) has a different attribute.
     """
     dtype = tf.as_dtype(stack.dtype)
     op_dtype = tf.float32 if dtype == tf.bfloat16 else dtype

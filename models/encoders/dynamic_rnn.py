@@ -68,11 +68,12 @@ def kernel_name(stack: stacks.RecurrentStack) -> str:
 def build(stack: stacks.RecurrentStack) -> stacks.Run:
     """Return the function that runs `stack`.
 
-    It runs layer by layer and, like v1's bidirectional_dynamic_rnn, direction by direction.
+    It runs layer by layer and, like v1's bidirectional_dynamic_rnn, direction by
+    direction.
 
-    With `sequence_length` the loop ends after the longest sentence. If tracing shows the
-    number of steps but not the lengths, sentences are padded to one length. Then the loop
-    runs all steps, so that every tower runs the same number.
+    With `sequence_length` the loop ends after the longest sentence. If tracing shows
+    the number of steps but not the lengths, sentences are padded to one length. Then
+    the loop runs all steps, so that every tower runs the same number.
     """
 
     def run_cell(
@@ -82,7 +83,8 @@ def build(stack: stacks.RecurrentStack) -> stacks.Run:
         weights: stacks.CellWeights,
     ) -> stacks.CellResult:
         is_padded = inputs.shape[0] is not None and tf.get_static_value(lengths) is None
-        # The op is measured on purpose, so its advice to use keras.layers.RNN is silenced.
+        # The op is measured on purpose, so its advice to use keras.layers.RNN is
+        # silenced.
         with deprecation.silence():
             if is_padded:
                 # GPUs keep int32 on the host.

@@ -1,7 +1,7 @@
 """Compile and test the faster CPU operators.
 
-`./run.sh` runs this module as a program during set-up. If it fails, set-up continues, and
-TensorFlow's operators are used.
+`./run.sh` runs this module as a program during set-up. If it fails, set-up continues,
+and TensorFlow's operators are used.
 """
 
 import contextlib
@@ -170,8 +170,8 @@ def _list_compile_commands(
 def _make_build_folder() -> Iterator[Path]:
     """Yield a temporary folder for one build.
 
-    Folders of killed builds are removed first. A build holds a lock on its folder, which
-    ends with the process.
+    Folders of killed builds are removed first. A build holds a lock on its folder,
+    which ends with the process.
     """
     for old in Path(tempfile.gettempdir()).glob(f"{_BUILD_FOLDER_PREFIX}*"):
         _remove_if_abandoned(old)

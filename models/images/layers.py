@@ -78,8 +78,8 @@ class Layers:
         """Convolve `x` with a window of `window` x `window` pixels.
 
         Args:
-          padding: "SAME" returns ceil(H / stride) rows; "VALID" uses only windows inside
-            the image.
+          padding: "SAME" returns ceil(H / stride) rows; "VALID" uses only windows
+            inside the image.
         """
         shape = (window, window, self.channels(x), channels)
         kernel = self._variable("kernel", shape, "he_normal")

@@ -20,8 +20,8 @@ def describe_work(rows: Sequence[Row]) -> list[tuple[str, ...]]:
     """Describe the work of each row, if the rows are of several trainers.
 
     Rows of several trainers are ranked only if their descriptions are equal. They have
-    the samples per step, and each option that may change the work, that all rows record,
-    and whose values differ.
+    the samples per step, and each option that may change the work, that all rows
+    record, and whose values differ.
 
     Returns:
       Empty descriptions for rows of one trainer, which are always ranked.

@@ -49,8 +49,8 @@ class Rows(Sequence[Row]):
     """One row per configuration and machine, with its baseline on one device.
 
     Rows of different machines are separate, and never each other's baseline.
-    `row.shown_metric(METRICS["speedup"])` is a metric with its interval; None if load hides
-    it.
+    `row.shown_metric(METRICS["speedup"])` is a metric with its interval; None if load
+    hides it.
 
     Attributes:
       rows: Grouped by machine.

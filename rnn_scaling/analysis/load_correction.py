@@ -1,7 +1,7 @@
 """Correct the rates of disturbed runs for the load of other processes.
 
-`rows.Row` calls `correct_rates`. Whether a run is disturbed is decided in `disturbance`,
-and whether its rate can be corrected in `_measure_core_shares`.
+`rows.Row` calls `correct_rates`. Whether a run is disturbed is decided in
+`disturbance`, and whether its rate can be corrected in `_measure_core_shares`.
 """
 
 import dataclasses
@@ -16,16 +16,16 @@ from rnn_scaling.analysis.disturbance import (
 )
 from rnn_scaling.records.record import RunRecord
 
-# The correction of a rate has this relative error: the standard deviation of the logarithm
-# of the corrected rate, as a share of the logarithm of the factor. Runs beside busy
-# programs show it; it is used with the degrees of freedom of such an estimate.
-# Source: python -m benchmarks.load_correction
+# The correction of a rate has this relative error: the standard deviation of the
+# logarithm of the corrected rate, as a share of the logarithm of the factor. Runs
+# beside busy programs show it; it is used with the degrees of freedom of such an
+# estimate. Source: python -m benchmarks.load_correction
 CORRECTION_ERROR = 0.05
 CORRECTION_DEGREES = 11
 # Even without other programs, a run on many cores leaves up to this share of them idle,
 # for example while one device waits for another one. If other programs run, this idle
-# time cannot be measured. A run on one core leaves 0.2 to 0.7 % of it idle, and a run on
-# two cores up to 2.3 %.
+# time cannot be measured. A run on one core leaves 0.2 to 0.7 % of it idle, and a run
+# on two cores up to 2.3 %.
 USUAL_IDLE = 0.05
 # A run that used less than this share of its cores is not corrected.
 _MIN_OWN_SHARE = 0.05

@@ -18,8 +18,8 @@ from rnn_scaling.system.machine.load import NOTICEABLE_LOAD
 
 # Linux divides a core evenly, so a process that shares one takes at most about half.
 MAX_SHARE_OF_SHARED_CORE = 0.5
-# Load with less than this share of a change, in logarithms, changes neither its direction
-# nor whether it passes a limit, except a limit near to the change itself.
+# Load with less than this share of a change, in logarithms, changes neither its
+# direction nor whether it passes a limit, except a limit near to the change itself.
 _MIN_SHARE_OF_CHANGE = 0.2
 
 

@@ -43,8 +43,8 @@ class Standing:
     """The rank of one candidate.
 
     Attributes:
-      ratio: The candidate's rate / the reference's rate. The interval holds together with all
-        others of the ranking.
+      ratio: The candidate's rate / the reference's rate. The interval holds together
+        with all others of the ranking.
     """
 
     rate: Interval

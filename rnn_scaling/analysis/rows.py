@@ -66,11 +66,11 @@ class Row:
       one_device: The same configuration on one device.
       scatter: The scatter of runs that the row shares with others; None for its own.
       fixed_total: Samples per step of all devices, if rows of another trainer share it.
-      facts: Facts that distinguish the runs from others with the same options, which are
-        therefore not repeats.
+      facts: Facts that distinguish the runs from others with the same options, which
+        are therefore not repeats.
       priced: The machine of the runs in machines.toml.
-      counts_all_batches: Whether disturbed batches count, because the row is compared with
-        disturbed runs. They also count if runs of the row itself are disturbed.
+      counts_all_batches: Whether disturbed batches count, because the row is compared
+        with disturbed runs. They also count if runs of the row itself are disturbed.
     """
 
     records: tuple[RunRecord, ...]
@@ -610,7 +610,8 @@ def fixed_totals(
 ) -> list[int | None]:
     """Return the total that each run shares with runs on other numbers of devices.
 
-    The total is None for runs that scale weakly, or without runs on other numbers of devices.
+    The total is None for runs that scale weakly, or without runs on other numbers of
+    devices.
 
     >>> fixed_totals([("a", (1, 64)), ("a", (2, 64)), ("b", (1, 64)), ("b", (2, 128)), None])
     [64, 64, None, None, None]

@@ -33,14 +33,14 @@ TOLERANCE = 0.01  # levels that differ by less are one level
 # A level that ends within the first 30 batches, or within the first tenth of a longer
 # run, is warm-up.
 _MIN_WARM_UP_BATCHES = 30
-# The steady part has at least a quarter of the batches, and at least 30. In a run of fewer
-# than 45 batches, two thirds are enough.
+# The steady part has at least a quarter of the batches, and at least 30. In a run of
+# fewer than 45 batches, two thirds are enough.
 _MIN_STEADY_SHARE = 1 / 4
 _MIN_STEADY_BATCHES = 30
 _MIN_CHANGE = 0.0005  # a smaller relative change of the rate counts as none
 _MAX_DISTURBED = 0.05  # largest share of the batches in one disturbance
-# Slow batches: at least two in a row that take 25 % longer than usual, and longer by five
-# standard deviations.
+# Slow batches: at least two in a row that take 25 % longer than usual, and longer by
+# five standard deviations.
 _MIN_SLOW_BATCHES = 2
 _MIN_SLOW_LOG = math.log(1.25)
 _MIN_SLOW_DEVIATIONS = 5
@@ -89,8 +89,8 @@ class SteadyState:
       outliers: Indices of batches far from their level.
       rate_steady: Items per second of the steady batches.
       move: rate_steady / rate_default - 1.
-      half_width: Relative 95 % half-width of rate_steady over the steady batches. It does
-        not cover the differences between runs.
+      half_width: Relative 95 % half-width of rate_steady over the steady batches. It
+        does not cover the differences between runs.
       period: Number of batches after which times repeat; None if they do not.
       trend: Relative change of the time over the last half of the batches, for a run
         without a steady part.
@@ -259,8 +259,9 @@ def _make_series(seconds: np.ndarray, work: np.ndarray) -> _Series:
         y = change_points.remove_cycle(y, period, half)
         clipped = change_points.remove_cycle(clipped, period, half)
     if not has_equal_items:
-        # A cycle of the items, such as sentences in a fixed order, makes a cycle of times
-        # even if the time per item has none. The rate must cover complete cycles of it.
+        # A cycle of the items, such as sentences in a fixed order, makes a cycle of
+        # times even if the time per item has none. The rate must cover complete cycles
+        # of it.
         low, high = change_points.outlier_bounds(log_s)
         length_period = change_points.find_cycle_length(
             np.clip(log_s, low, high)[lead:]
@@ -294,8 +295,8 @@ def _find_levels(series: _Series) -> tuple[_Series, list[int]]:
 def _count_start_up_batches(y: np.ndarray) -> int:
     """Return the number of batches of the start-up.
 
-    It ends with the last early batch that took far longer than usual, and longer than all
-    later batches (_START_UP_RULES).
+    It ends with the last early batch that took far longer than usual, and longer than
+    all later batches (_START_UP_RULES).
     """
     excess = y - np.median(y[len(y) // 2 :])
     end = 0
@@ -358,8 +359,8 @@ def _find_end_of_drift(
 def _is_within_longer_drift(y: np.ndarray, series: _Series, steady_start: int) -> bool:
     """Return whether the part from `steady_start` continues a drift before it.
 
-    A slow drift looks steady in a short part. So a part that is twice as long is tested,
-    and everything after the start-up.
+    A slow drift looks steady in a short part. So a part that is twice as long is
+    tested, and everything after the start-up.
     """
     twice_as_long = steady_start - (len(y) - steady_start)
     for first in (max(series.start_up_length, twice_as_long), series.start_up_length):

@@ -21,8 +21,8 @@ from rnn_scaling.config import registry
 from rnn_scaling.config.spelling import make_sweep_command
 from rnn_scaling.records.record import RunRecord
 
-# Rounding by a different order of addition stays far below this share of the loss in the
-# first steps; later, training amplifies it.
+# Rounding by a different order of addition stays far below this share of the loss in
+# the first steps; later, training amplifies it.
 _FIRST_STEPS = 10
 _TOLERANCE = 1e-3
 # Words of options of 16-bit programs, whose rounding is larger.

@@ -28,7 +28,8 @@ from rnn_scaling.cluster.failure import ClusterError
 # The variable that contains a description of an emulated network, for the record.
 NETWORK = "RNN_SCALING_LINK"
 _TF_CONFIG_ROLES = ("chief", "worker", "ps")  # in the order of ranks
-# Seconds between two attempts to find or to reach another rank, here and in other modules.
+# Seconds between two attempts to find or to reach another rank, here and in other
+# modules.
 RETRY_S = 0.2
 _KUBERNETES_PORT = 20000  # port of the rendezvous; every pod has its own ports
 # Slurm gives these numbers, and larger ones, to a batch script, an interactive shell
@@ -184,7 +185,8 @@ class _Variables:
 
     Attributes:
       environ: The variables of this process.
-      coordinator_address: HOST:PORT that replaces the rendezvous of the launcher, or "".
+      coordinator_address: HOST:PORT that replaces the rendezvous of the launcher, or
+        "".
       host_name: The name of this host.
     """
 

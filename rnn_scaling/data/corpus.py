@@ -15,8 +15,8 @@ Rules (text.py has the rules of the pipeline):
 - A vocabulary has one word per line, without blanks, each word once. Each vocabulary
   contains `eos`, and the target's contains `bos`.
 
-`text` calls `check` for its files. A resumed run calls `describe_changes` to compare them
-with the files of the checkpoint.
+`text` calls `check` for its files. A resumed run calls `describe_changes` to compare
+them with the files of the checkpoint.
 """
 
 import codecs

@@ -1,9 +1,9 @@
 """Data source `tfrecord`: the JPEGs of ImageNet's TFRecords.
 
-The files are those that TensorFlow's scripts write and tf_cnn_benchmarks reads. A record is a tf.train.Example
-with the features image/encoded, a JPEG, and image/class/label, 1 to the number of
-classes; other features, such as bounding boxes, are ignored. Files are named
-train-00000-of-01024 and so on.
+The files are those that TensorFlow's scripts write and tf_cnn_benchmarks reads. A
+record is a tf.train.Example with the features image/encoded, a JPEG, and
+image/class/label, 1 to the number of classes; other features, such as bounding boxes,
+are ignored. Files are named train-00000-of-01024 and so on.
 
 1. Several files are read at a time, in an order that changes with each epoch, and
    records are shuffled within a buffer of `output_buffer_size`. With `disable_shuffle`

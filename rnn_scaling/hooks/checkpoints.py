@@ -65,8 +65,8 @@ def redirect(folder: str) -> None:
 def lost_state(optimizer: Any, schedule: Any) -> str | None:
     """Return what a loaded checkpoint has and the script has not restored.
 
-    The first step after a checkpoint was loaded asks. A checkpoint may also be the start
-    of another training, with another model or a new optimizer.
+    The first step after a checkpoint was loaded asks. A checkpoint may also be the
+    start of another training, with another model or a new optimizer.
 
     Args:
       optimizer: The optimizer that is about to step.

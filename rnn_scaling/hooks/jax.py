@@ -8,7 +8,8 @@ Two lines in the script are enough:
 
 Outside of `verify` the call only returns the weights. In `verify` it records the step;
 one run gets weights that are changed by one rounding, which gives the tolerance. All
-masks of `jax.random.bernoulli`, of dropout or of data augmentation, are ones in `verify`.
+masks of `jax.random.bernoulli`, of dropout or of data augmentation, are ones in
+`verify`.
 """
 
 from typing import Any

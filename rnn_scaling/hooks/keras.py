@@ -1,8 +1,9 @@
 """python -m rnn_scaling.hooks.keras SCRIPT ARGUMENTS: watch a Keras script on TensorFlow.
 
-The script is not changed. Each call of `Optimizer.apply` is a step: its arguments are the
-gradients of this process, and `update_step` gets each gradient as it is applied. Inputs
-of models are recognised by content. `verify` sets TF_CONFIG for several processes.
+The script is not changed. Each call of `Optimizer.apply` is a step: its arguments are
+the gradients of this process, and `update_step` gets each gradient as it is applied.
+Inputs of models are recognised by content. `verify` sets TF_CONFIG for several
+processes.
 """
 
 import json

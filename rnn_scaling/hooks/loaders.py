@@ -4,7 +4,8 @@ An iterator draws the numbers of a batch before it returns the batch, with worke
 batches earlier. So each iterator has a queue of drawn batches, and a batch counts as
 read when the script gets it.
 
-`observer` replaces the methods of `DataLoader` by those of a `Loaders`. Needs only torch.
+`observer` replaces the methods of `DataLoader` by those of a `Loaders`. Needs only
+torch.
 """
 
 import collections
@@ -57,7 +58,8 @@ class Loaders:
         Args:
           settings: The conditions; see `Observer`.
           on_create: Called when the script creates a loader.
-          random_draws: The random numbers of the script; those of samplers do not count.
+          random_draws: The random numbers of the script; those of samplers do not
+            count.
         """
         self._settings = settings
         self._on_create = on_create

@@ -4,8 +4,8 @@ The script is not changed. It runs as usual, also below torchrun:
 
     torchrun --nproc_per_node=2 -m rnn_scaling.hooks.trace --folder=traces my.py
 
-Each rank writes FOLDER/rankN.json.gz, which `./run.sh inspect FOLDER` reads. A step ends
-with each step of the first optimizer. The environment needs PyTorch only.
+Each rank writes FOLDER/rankN.json.gz, which `./run.sh inspect FOLDER` reads. A step
+ends with each step of the first optimizer. The environment needs PyTorch only.
 """
 
 import argparse

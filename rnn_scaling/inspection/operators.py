@@ -34,8 +34,8 @@ from rnn_scaling.records.step_parts import (
 HOST = "host"  # ran on a CPU device, or control flow of a loop on any device
 DEVICE = "device"  # ran on a GPU
 COPY = "copy"  # a copy to, from or on a GPU, or a memset of its memory
-# An asynchronous operator that waits and uses no core: a collective, or one that receives
-# a tensor.
+# An asynchronous operator that waits and uses no core: a collective, or one that
+# receives a tensor.
 WAIT = "wait"
 SENDS = ("_Send", "_HostSend")
 RECEIVES = ("_Recv", "_HostRecv")

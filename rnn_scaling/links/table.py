@@ -1,8 +1,8 @@
 """Write results as Markdown that is readable as text, and in columns of nccl-tests.
 
-`measuring` writes links.md with `render`, and the command prints the same text. The columns of
-`format_nccl_tests` are those of NVIDIA's program, because other programs read them; the
-texts of `render` may be changed.
+`measuring` writes links.md with `render`, and the command prints the same text. The
+columns of `format_nccl_tests` are those of NVIDIA's program, because other programs
+read them; the texts of `render` may be changed.
 """
 
 import dataclasses

@@ -32,7 +32,8 @@ for _seconds, _names in _NAMES_OF_SECONDS.items():
 # Matches "MB", "MiB", "bytes".
 _BYTES = re.compile(r"(?P<prefix>[kmgtp]?)(?P<binary>i?)b(?:ytes?)?", re.IGNORECASE)
 _BYTE_PREFIXES = "kmgtp"
-# After a number, "B" is a billion ("8B"). In a unit such as "GB", it is bytes (`_BYTES`).
+# After a number, "B" is a billion ("8B"). In a unit such as "GB", it is bytes
+# (`_BYTES`).
 _SUFFIX_FACTORS = {"": 1.0, "k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "B": 1e9}
 # Matches "~1,281.5e3 k img/s".
 _NUMBER = re.compile(

@@ -3,7 +3,8 @@
 Programs of users read the JSON, schema "rnn_scaling.largest_batch/2". Keys are
 the field names of `Bounds` and `Try` in `analysis.largest_batch`: never rename one.
 
-`recommend --largest_batch` runs a `BatchSearch`. `analysis.largest_batch` decides the next size.
+`recommend --largest_batch` runs a `BatchSearch`. `analysis.largest_batch` decides the
+next size.
 """
 
 import dataclasses

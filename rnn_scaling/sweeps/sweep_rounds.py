@@ -1,7 +1,8 @@
 """Choose the runs of a sweep, round by round, until the answer is precise.
 
-With a time budget, the configurations are divided into stages, in the order in which they
-answer the main question. Each stage gets MIN_ROUNDS rounds before the next one starts:
+With a time budget, the configurations are divided into stages, in the order in which
+they answer the main question. Each stage gets MIN_ROUNDS rounds before the next one
+starts:
 
 1. The first encoder implementation in the modes of `plan.CORE_MODES`, on the fewest and
    on the most devices. It gets more rounds on a noisy machine, because its efficiencies
@@ -291,9 +292,9 @@ def measure_precision(records: Iterable[RunRecord]) -> Precision:
     """Return the uncertainty of the answer.
 
     Returns:
-      Half of the widest interval of an efficiency, in points. If no efficiency is known,
-      half of the widest interval of a rate, in %. It is infinite if one of them is
-      unknown, or if load of other programs hides it.
+      Half of the widest interval of an efficiency, in points. If no efficiency is
+      known, half of the widest interval of a rate, in %. It is infinite if one of them
+      is unknown, or if load of other programs hides it.
     """
     # Imported here, so that --help does not wait for numpy.
     from rnn_scaling.analysis import machines, metrics, rows

@@ -73,8 +73,8 @@ class StopRule:
         Targets come first: a target is named even if the last batch reaches it.
 
         Args:
-          resume: Restarts the clock of the next batch. It is called after an analysis of
-            the times, so that the next batch does not contain the analysis.
+          resume: Restarts the clock of the next batch. It is called after an analysis
+            of the times, so that the next batch does not contain the analysis.
         """
         measure = self._measure
         timer = self._state.timer
@@ -122,8 +122,8 @@ class StopRule:
     def _is_reached(self, target: Target) -> bool:
         """Return whether the mean of every recent window met the target.
 
-        A window has WINDOW_BATCHES batches; all windows among the last 2 * WINDOW_BATCHES
-        batches count.
+        A window has WINDOW_BATCHES batches; all windows among the last 2 *
+        WINDOW_BATCHES batches count.
         """
         sums, counts = self._state.sum_recent(target.kind, 2 * WINDOW_BATCHES)
         if len(counts) < 2 * WINDOW_BATCHES:

@@ -116,7 +116,8 @@ class VariableUpdate(abc.ABC):
     ) -> Sequence[Gradients]:
         """Return the gradients that this step applies.
 
-        With --variable_consistency=relaxed, they are the gradients of the previous step.
+        With --variable_consistency=relaxed, they are the gradients of the previous
+        step.
         """
         if not self._deferred:
             return tower_gradients
@@ -209,8 +210,8 @@ def bytes_by_device(states: Sequence[VariableState]) -> dict[str, int]:
 class _LossScale:
     """A loss scale for float16.
 
-    It counts consecutive steps with finite gradients, after which a dynamic scale grows,
-    and skipped steps, for the record.
+    It counts consecutive steps with finite gradients, after which a dynamic scale
+    grows, and skipped steps, for the record.
     """
 
     def __init__(self, loss_scale: str) -> None:
@@ -283,8 +284,8 @@ class Updater:
     def apply(self, grads: Gradients) -> list[Any]:
         """Update every variable once.
 
-        With loss scaling, the update is skipped if gradients are not finite, and a dynamic
-        scale is adjusted.
+        With loss scaling, the update is skipped if gradients are not finite, and a
+        dynamic scale is adjusted.
 
         Args:
           grads: Gradients of the unscaled mean loss by variable name.

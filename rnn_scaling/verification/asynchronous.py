@@ -1,10 +1,10 @@
 """Certify workers that do not wait for each other.
 
-The certificate shows that each gradient was applied exactly once, as far as a comparison
-to first order can tell. The weights at which a gradient is computed depend on the order
-of the workers, so no serial run has to give equal weights. But with a small learning
-rate, every gradient is close to the gradient at the first weights. So the sum of the
-gradients at the first weights must be the total change of the variables.
+The certificate shows that each gradient was applied exactly once, as far as a
+comparison to first order can tell. The weights at which a gradient is computed depend
+on the order of the workers, so no serial run has to give equal weights. But with a
+small learning rate, every gradient is close to the gradient at the first weights. So
+the sum of the gradients at the first weights must be the total change of the variables.
 
 `session` creates `AsynchronousCertifier` for modes with a coordinator.
 """
@@ -24,8 +24,8 @@ from rnn_scaling.verification.gradients import SerialGradients, sum_gradients
 from rnn_scaling.verification.replicas import weights_by_tower
 from rnn_scaling.verification.rule import SerialUpdateRule, total_norm
 
-# The total change may differ from the sum by this share of the smallest change of a step.
-# A lost or repeated step would differ by four times as much.
+# The total change may differ from the sum by this share of the smallest change of a
+# step. A lost or repeated step would differ by four times as much.
 _TOLERANCE = 0.25
 
 

@@ -1,7 +1,8 @@
 """Compare a run with serial training, batch by batch.
 
-`session` calls `Certifier.check_batch` after each batch. It reads the step and never changes it. `losses`
-and `diagnosis` explain a difference, and `findings` collects all results.
+`session` calls `Certifier.check_batch` after each batch. It reads the step and never
+changes it. `losses` and `diagnosis` explain a difference, and `findings` collects all
+results.
 """
 
 import copy
@@ -185,8 +186,8 @@ class Certifier:
         if not self._findings.is_unequal or fault_batch >= len(self._history):
             return []
         is_plain = self._has_plain_updates()
-        # A plain update is independent of earlier ones, except that a late update applies
-        # the gradient of the batch before.
+        # A plain update is independent of earlier ones, except that a late update
+        # applies the gradient of the batch before.
         start = 0
         end = len(self._history)
         if is_plain:

@@ -132,7 +132,8 @@ def _explain_sums(
     """
     guarantee = Guarantee.from_config(config)
     share = guarantee.share
-    # Per variable: explanations, the likelier first, and how many updates each explains.
+    # Per variable: explanations, the likelier first, and how many updates each
+    # explains.
     candidates: dict[str, list[tuple[Statement, int]]] = {
         name: [] for name in wrong_batches
     }

@@ -284,8 +284,8 @@ def _find_loss_fault(
 ) -> Statement:
     """Return a statement about the piece of the network that causes a different loss.
 
-    The loss function is checked first, then the cells; if both are right, the rest of the
-    network is wrong.
+    The loss function is checked first, then the cells; if both are right, the rest of
+    the network is wrong.
     """
     kind = "network-part"
     place = network.part_around_cells(model)

@@ -37,7 +37,8 @@ _FLOAT32_LOSS = 1e-5
 _COMPRESSED = {"none": 0.0, "bfloat16": 2.0**-8, "float16": 2.0**-11, "int8": 1 / 127}
 # Optimizers that `SerialUpdateRule` supports; a test compares them with --optimizer.
 OPTIMIZERS = ("sgd", "momentum", "rmsprop", "adam")
-# With float16. If a gradient is not finite, the update is left out and the scale halved.
+# With float16. If a gradient is not finite, the update is left out and the scale
+# halved.
 _FIRST_LOSS_SCALE = 2.0**15
 
 

@@ -1,7 +1,7 @@
 """A run of the trainer that is verified; it has a certificate instead of a rate.
 
-The command `verify` calls `verify`, like `train` calls `training.run`; a certifier is one of its
-observers.
+The command `verify` calls `verify`, like `train` calls `training.run`; a certifier is
+one of its observers.
 """
 
 from __future__ import annotations

@@ -181,7 +181,8 @@ class GradientFeatures(Features):
       padding: Whether one process divides its loss by a number with padding.
       old: Whether gradients of the step before are added.
       changed_outside: Whether weights change between two steps only with several ranks.
-      loss_differs: Whether the ranks' losses of the same samples differ from one process.
+      loss_differs: Whether the ranks' losses of the same samples differ from one
+        process.
       passes_differ: Whether the ranks make different numbers of backward passes.
       adds_or_averages: Whether most numbers that are all-reduced are added or averaged.
       clipped: Whether gradients of one process have the length of a bound.

@@ -362,8 +362,8 @@ _CONSTANTS: dict[str, dict[str, tuple[float, ...]]] = {
     },
 }
 _UNCLIPPED = Constants(clips="nothing")
-# Each row has the option that a run must use, the kind and the verdict of the statement,
-# and the changed constants.
+# Each row has the option that a run must use, the kind and the verdict of the
+# statement, and the changed constants.
 _RULES: tuple[tuple[str, str, str, Constants], ...] = (
     ("momentum", "rule-nesterov", "Nesterov", Constants(nesterov=True)),
     ("adam", "rule-correction-late", "bias correction", Constants(offset=-1)),

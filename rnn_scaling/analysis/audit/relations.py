@@ -1,7 +1,7 @@
 """List the relations between the columns of a table.
 
-A relation is "target = formula". A formula multiplies and divides quantities. A quantity
-that ends in _0 is a quantity of the baseline row.
+A relation is "target = formula". A formula multiplies and divides quantities. A
+quantity that ends in _0 is a quantity of the baseline row.
 """
 
 import dataclasses

@@ -484,8 +484,8 @@ def _compare_loads(a: Side, b: Side) -> list[Difference]:
     difference between their rates.
     """
     differences = []
-    # Machines with different numbers of devices have the same load if they lose the same
-    # share of all cores.
+    # Machines with different numbers of devices have the same load if they lose the
+    # same share of all cores.
     per_device = len({run.num_devices for run in (*a, *b)}) == 1
     all_batches = disturbance.has_disturbed_run(run.record for run in (*a, *b))
     for field, name in LOAD_NAMES.items():

@@ -4,9 +4,9 @@ Runs of one session share the state of the machine: its temperature, its memory 
 its neighbours. Their scatter therefore says little about another session. The change
 between two sessions has the variance of its runs plus twice the variance of a session.
 
-Sides that take turns in longer blocks than single runs, such as four sweeps in the order
-A B B A, are sessions as well: the scatter of all runs of a side contains only part of the
-difference between its sessions.
+Sides that take turns in longer blocks than single runs, such as four sweeps in the
+order A B B A, are sessions as well: the scatter of all runs of a side contains only
+part of the difference between its sessions.
 
 The variance of a session is known from earlier sessions of the same machine, or else
 assumed: a session is taken to move the rate as much as one run does. docs/statistics.md
@@ -97,8 +97,8 @@ class TwoSessions:
 
     Attributes:
       spans: First and last start of a run of each session, in seconds since 1970.
-      apart_s: Seconds between the mean starts of the sides; if they took turns, the mean
-        of the seconds between two sessions that follow each other.
+      apart_s: Seconds between the mean starts of the sides; if they took turns, the
+        mean of the seconds between two sessions that follow each other.
       counts: Number of sessions of each side.
     """
 
@@ -127,8 +127,8 @@ def find_sessions(
     """Return the sessions of two sides.
 
     Returns:
-      None if the sides are interleaved run by run, a side has no good run, or a good run
-      has no recorded start.
+      None if the sides are interleaved run by run, a side has no good run, or a good
+      run has no recorded start.
     """
     starts_before = _starts_s(runs_before)
     starts_after = _starts_s(runs_after)

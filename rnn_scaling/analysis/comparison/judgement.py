@@ -169,7 +169,8 @@ class Report:
       is_history: Whether the latest entry of a history is compared with earlier ones.
       changed_training: Configurations that provably train otherwise after, although
         no option differs.
-      batches_left_out: As from `disturbance.count_batches_left_out`, of the compared runs.
+      batches_left_out: As from `disturbance.count_batches_left_out`, of the compared
+        runs.
     """
 
     before: str

@@ -47,7 +47,8 @@ class Fact:
 
     Attributes:
       name: The fact's name in a report.
-      read: Returns a value that can be compared; None if the record does not contain it.
+      read: Returns a value that can be compared; None if the record does not contain
+        it.
       severity: The importance of a difference.
       deciding_options: Options that also decide the value. It is compared only between
         runs that have these in common.

@@ -47,9 +47,10 @@ class PastSessions:
 def add_session_drift(assumed: Drift, sessions: Sequence[Sequence[float]]) -> Drift:
     """Return the drift that earlier sessions show, together with the assumed one.
 
-    Lasting changes of the rate between sessions, as `history` finds them, are not drift.
-    The variance that the runs of a session explain is subtracted. Both variances are
-    weighted by their degrees of freedom, so an estimate from many sessions prevails.
+    Lasting changes of the rate between sessions, as `history` finds them, are not
+    drift. The variance that the runs of a session explain is subtracted. Both variances
+    are weighted by their degrees of freedom, so an estimate from many sessions
+    prevails.
 
     Args:
       assumed: The assumed drift.

@@ -14,9 +14,9 @@ pseudo-BMA). F is the same sum with each point predicted from the points before 
 because extrapolation is the purpose (Dawid, "The Prequential Approach", JRSS A 147,
 1984).
 
-A drawn curve differs from the average by noise and fit, by its model, by a drift that no
-model has, which grows with log2(n / largest measured n), and, if the links are unknown,
-by the chance that the exchange leaves a machine or a switch. docs/predict.md
+A drawn curve differs from the average by noise and fit, by its model, by a drift that
+no model has, which grows with log2(n / largest measured n), and, if the links are
+unknown, by the chance that the exchange leaves a machine or a switch. docs/predict.md
 explains it and has the share of intervals that held.
 
 Letters: S curves; J terms; K measured points; N numbers of devices; G rows of a model's
@@ -48,12 +48,14 @@ _DRIFT_OF_LOSS = 0.1  # the same, as a share of log y, downwards
 # were above their intervals with 0.1, and 3 of 16 with 0.2.
 _DRIFT_OF_LOSS_UPWARDS = 0.2
 _DRIFT_DEGREES = 4.0  # degrees of freedom of its t distribution
-# Chance that a doubling beyond the measured n leaves a machine or a switch, if links are
-# unknown.
+# Chance that a doubling beyond the measured n leaves a machine or a switch, if links
+# are unknown.
 _STEP_CHANCE = 0.1
-# Chance that leaving a machine makes steps longer, if it happens but its cost is unknown.
+# Chance that leaving a machine makes steps longer, if it happens but its cost is
+# unknown.
 _CROSSED_CHANCE = 0.5
-# Half of these make a step longer by less than this share, some by several times (Cauchy).
+# Half of these make a step longer by less than this share, some by several times
+# (Cauchy).
 _STEP_LOSS = 0.1
 # Prior scale of s: the distance of a table's log(rate) from a smooth curve.
 NOISE = 0.012
@@ -134,8 +136,8 @@ def step_chance(knowledge: Knowledge, largest: float, n: float) -> float:
 def average(curve: Curve) -> Average:
     """Fit every candidate to the curve's points, two or more with positive rates.
 
-    Then draw curves from all candidates together, each as often as its weight says. Equal
-    curves give equal draws, because the random numbers have a fixed seed.
+    Then draw curves from all candidates together, each as often as its weight says.
+    Equal curves give equal draws, because the random numbers have a fixed seed.
     """
     known_terms = _build_known_terms(curve)
     candidates = models.candidates(curve, bool(known_terms))
@@ -202,8 +204,8 @@ def _align_coefficients(
 ) -> tuple[list[models.Term], np.ndarray]:
     """Return the terms of all candidates, and the coefficients of each grid row, [G, J].
 
-    A term that a candidate lacks has the coefficient 0. The rows of all candidates follow
-    each other.
+    A term that a candidate lacks has the coefficient 0. The rows of all candidates
+    follow each other.
     """
     used_terms = itertools.chain.from_iterable(
         candidate.terms for candidate in candidates
@@ -382,8 +384,8 @@ def _leave_one_out_densities(
 ) -> Iterator[np.ndarray]:
     """Yield the log density of all points except one, [G], for each point in turn.
 
-    The squares of a point are subtracted from the sum of all, so that the time is linear
-    in the number of points.
+    The squares of a point are subtracted from the sum of all, so that the time is
+    linear in the number of points.
 
     Args:
       d: [G, K], K at least 2.

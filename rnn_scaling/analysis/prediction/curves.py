@@ -67,7 +67,8 @@ class Link:
     alpha_s: float
     # inf: unknown, for example if only the rate between machines was given.
     bytes_per_s: float
-    # Devices that these links connect, in one machine or at one switch; None: any number.
+    # Devices that these links connect, in one machine or at one switch; None: any
+    # number.
     devices: int | None = None
 
     def message_s(self, num_bytes: float) -> float:

@@ -5,8 +5,8 @@ left out if they cannot be corrected; without two other rows, all rates contain 
 load. Corrected rates have the error of the correction, so that rates of quiet runs
 decide.
 
-`make_measured_series` is called with the rows of one machine. What a record knows about its
-links, cores and jitter becomes a `Knowledge` here; the models read nothing else.
+`make_measured_series` is called with the rows of one machine. What a record knows about
+its links, cores and jitter becomes a `Knowledge` here; the models read nothing else.
 """
 
 from __future__ import annotations

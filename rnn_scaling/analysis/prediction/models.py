@@ -130,8 +130,8 @@ def candidates(curve: Curve, has_known_cost: bool) -> list[Model]:
 def _step_terms(devices: Sequence[int], is_strong: bool) -> list[Term]:
     """Return a term for each measured n at which the exchange may leave a machine.
 
-    Machines and switches have 2, 4, 8, ... devices, so the exchange may leave one from 4
-    to 5 devices, but not from 3 to 4.
+    Machines and switches have 2, 4, 8, ... devices, so the exchange may leave one from
+    4 to 5 devices, but not from 3 to 4.
     """
 
     def make_step_term(first: int) -> Term:
@@ -228,8 +228,8 @@ def knows_exchange(knowledge: Knowledge) -> bool:
 def longest_share(times: Sequence[float], n: np.ndarray) -> np.ndarray:
     """Return the excess of the longest of n step times over their mean, as its share.
 
-    If the number of devices exceeds half the number of times, normal numbers replace the
-    distribution of the times.
+    If the number of devices exceeds half the number of times, normal numbers replace
+    the distribution of the times.
     """
     ordered = np.sort(np.asarray(times, float))
     mean = ordered.mean()

@@ -113,8 +113,8 @@ def find_cases(
 ) -> dict[object, CheckedPoint]:
     """Return the predicted points that were measured later.
 
-    A prediction belongs to the series that has all runs that it was fitted to. If it was
-    made for several machines, it is only compared with runs on that many machines.
+    A prediction belongs to the series that has all runs that it was fitted to. If it
+    was made for several machines, it is only compared with runs on that many machines.
 
     Args:
       kept_predictions: The predictions.

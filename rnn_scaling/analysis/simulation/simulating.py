@@ -5,11 +5,11 @@ devices are one array, and steps follow each other. Every random number only dep
 the seed, so that a run without one cause of loss differs only by that cause.
 
 With links of one speed, every device of a ring, tree or hierarchy waits for every other
-one (after n-1 rounds of a ring, at the root of a tree), so all finish an exchange at the
-latest start + the closed form of `prediction.costs`. Two cases differ: rings with links
-of two speeds, in which waiting spreads device by device, and the queue of a parameter
-server. Letters: n devices in the order of a ring; arrays of starts and finishes are
-`[n]`, in seconds.
+one (after n-1 rounds of a ring, at the root of a tree), so all finish an exchange at
+the latest start + the closed form of `prediction.costs`. Two cases differ: rings with
+links of two speeds, in which waiting spreads device by device, and the queue of a
+parameter server. Letters: n devices in the order of a ring; arrays of starts and
+finishes are `[n]`, in seconds.
 """
 
 import dataclasses

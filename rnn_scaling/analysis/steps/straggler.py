@@ -29,7 +29,8 @@ LEVEL = 0.95  # one-sided, of each test for a straggler
 # One-sided. Of two ranks only the later one is tested, so 5 % have a false alarm.
 _RANK_LEVEL = 0.975
 MAX_LATE_RANKS = 8  # named together, and at most half of all ranks
-# Share of a step without a timed kernel. If it is larger, arrival times mean too little.
+# Share of a step without a timed kernel. If it is larger, arrival times mean too
+# little.
 _MAX_IDLE = 0.5
 # Share of a step. If a tower is later by less, there is nothing to gain.
 MIN_SHARE = 0.01

@@ -31,8 +31,8 @@ class TraceDbError(ValueError):
 class TraceDatabase:
     """A read-only database.
 
-    A damaged part never raises: its rows end, and a line is noted in `problems`. So read
-    all rows before `problems`.
+    A damaged part never raises: its rows end, and a line is noted in `problems`. So
+    read all rows before `problems`.
 
     Attributes:
       problems: One line per problem of reading.
@@ -112,8 +112,8 @@ def open_database(file: Path) -> Iterator[TraceDatabase]:
                 f"has unfinished changes in {log.name}; "
                 "open it once with sqlite3 to merge them",
             )
-    # SQLite creates two files next to a database in write-ahead mode unless it is opened
-    # as immutable.
+    # SQLite creates two files next to a database in write-ahead mode unless it is
+    # opened as immutable.
     mode = "immutable=1" if head.endswith(_WRITE_AHEAD) else "mode=ro"
     connection = sqlite3.connect(
         f"{target.as_uri()}?{mode}",

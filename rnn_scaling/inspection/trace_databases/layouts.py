@@ -27,8 +27,8 @@ USABLE = f"""typeof("start") = 'integer' AND typeof("end") = 'integer' AND "end"
     AND "end" - "start" <= {_MAX_NS} AND NOT ("start" = 0 AND "end" = 0)"""
 
 _ACTIVITY = "CUPTI_ACTIVITY_KIND_"
-# Each row has the table without its prefix, the kind of its events, and the columns that
-# may contain their names.
+# Each row has the table without its prefix, the kind of its events, and the columns
+# that may contain their names.
 _NSYS = (
     ("KERNEL", KERNEL, ("demangledName", "shortName", "mangledName")),
     ("GRAPH_TRACE", KERNEL, ("graphId",)),
@@ -144,7 +144,8 @@ class EventTable:
         that a copy reads and writes; NULL replaces a column that the table lacks.
       owner: SQL for two columns: the process and the device.
 
-    `summary._read_clipped_events` selects `owner` and then `details`, and unpacks them in this order.
+    `summary._read_clipped_events` selects `owner` and then `details`, and unpacks them
+    in this order.
     """
 
     table: str

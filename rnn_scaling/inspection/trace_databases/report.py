@@ -1,6 +1,7 @@
 """Write the summary of a trace database as Markdown tables.
 
-`inspect` prints the result of `format_markdown`. The column titles are words; the keys are those of `summary`.
+`inspect` prints the result of `format_markdown`. The column titles are words; the keys
+are those of `summary`.
 """
 
 from collections import Counter

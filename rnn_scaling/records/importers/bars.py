@@ -86,8 +86,9 @@ class Bar(LogFormat):
     """A kind of progress bar; each is a row of `formats.FORMATS`."""
 
     name: str
-    # Pattern of a line from its beginning, with the groups step, total, bar (its title),
-    # rate, unit (of the rate), loss, and elapsed if the rate is the mean of all steps.
+    # Pattern of a line from its beginning, with the groups step, total, bar (its
+    # title), rate, unit (of the rate), loss, and elapsed if the rate is the mean of all
+    # steps.
     regex: re.Pattern[str]
     needs: str  # a text in each line
     # Whether its last line has the mean rate of the whole bar. Otherwise a validation

@@ -37,8 +37,8 @@ _RESTART = 0.1  # relative fall of an average that starts again
 # Largest distance of the printed rates from the straight line, relative to their whole
 # rise (logarithms). A program that really becomes faster step by step is further off.
 _MOST_RESIDUAL = 0.08
-# If the rate approaches a limit, the rates between lines would have to fall: they may be
-# this many times as high in the first half as in the second.
+# If the rate approaches a limit, the rates between lines would have to fall: they may
+# be this many times as high in the first half as in the second.
 _MOST_SLOWING = 1.2
 _FEWEST_OF_HALVES = 8  # lines from which on the halves are compared
 

@@ -1,8 +1,8 @@
 """Horovod's timeline: time in negotiation, queues, copies and collective operations.
 
-Format: horovod/horovod, docs/timeline.rst and horovod/common/timeline.cc; Chrome's Trace
-Event Format, in which the closing bracket of the list is optional. A "process" is a
-tensor; "B" and "E" events are nested; an "X" event is a rank that became ready.
+Format: horovod/horovod, docs/timeline.rst and horovod/common/timeline.cc; Chrome's
+Trace Event Format, in which the closing bracket of the list is optional. A "process" is
+a tensor; "B" and "E" events are nested; an "X" event is a rank that became ready.
 """
 
 import dataclasses

@@ -1,6 +1,7 @@
 """Read the logs of `import_log` and of sweeps: detect their formats and read them.
 
-`import_log` and sweeps call these functions and do not depend on a format. Formats are rows of `formats`.
+`import_log` and sweeps call these functions and do not depend on a format. Formats are
+rows of `formats`.
 """
 
 import contextlib

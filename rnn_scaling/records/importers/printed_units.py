@@ -42,8 +42,8 @@ class _PartOfJob:
     Attributes:
       names: Pattern of its names.
       in_label: Finds it before a number.
-      behind: Finds it behind a number, as in "512 tokens/s/GPU", "512 tok/s (per device)"
-        and "512 img/sec per GPU". Only the unit of the number may be between.
+      behind: Finds it behind a number, as in "512 tokens/s/GPU", "512 tok/s (per
+        device)" and "512 img/sec per GPU". Only the unit of the number may be between.
       next: Finds it directly behind a unit.
     """
 

@@ -11,8 +11,8 @@ The pattern may have these groups:
 
 Without rate, seconds and ms, the steps are timed by the arrival of the lines.
 
-`importing` calls `read` for --log_format=regex:...; users write the names of the groups,
-so never rename one.
+`importing` calls `read` for --log_format=regex:...; users write the names of the
+groups, so never rename one.
 """
 
 import contextlib

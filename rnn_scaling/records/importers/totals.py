@@ -1,7 +1,7 @@
 """Logs that print settings, sometimes steps, and one rate per run, on one or all ranks.
 
-A format is a row of `formats.FORMATS` with the patterns of its lines and a function that
-translates its settings.
+A format is a row of `formats.FORMATS` with the patterns of its lines and a function
+that translates its settings.
 """
 
 import dataclasses
@@ -301,8 +301,8 @@ def _group_totals(totals: Iterable[_Total]) -> list[list[_Total]]:
     """Return the totals of each run in the order of the log, the lowest rank first.
 
     If lines have tags, the k-th total of a rank with the same settings belongs to the
-    k-th run. Otherwise consecutive totals with the same settings are one run if they are
-    not more than its ranks and agree within _SAME_TOTAL.
+    k-th run. Otherwise consecutive totals with the same settings are one run if they
+    are not more than its ranks and agree within _SAME_TOTAL.
     """
     groups: list[list[_Total]] = []
     tagged: dict[tuple[Hashable, int], list[_Total]] = {}

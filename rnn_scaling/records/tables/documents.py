@@ -30,7 +30,8 @@ _MARKS = {
     "corrected": cell_numbers.CORRECTED_MARK,
     "all_batches": cell_numbers.ALL_BATCHES_MARK,
 }
-# Columns of this suite's CSV that contain corrected numbers, by the column that says so.
+# Columns of this suite's CSV that contain corrected numbers, by the column that says
+# so.
 _CORRECTED_COLUMNS = {
     "rate_corrected": re.compile(r"(?!measured_)\w+_per_second(?:_low|_high)?"),
     "speedup_corrected": re.compile(r"(?:speedup|efficiency)(?:_low|_high)?"),

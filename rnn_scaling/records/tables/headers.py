@@ -1,7 +1,7 @@
 """Read a header: its quantity, its number of devices, and the words that remain.
 
-headers.json holds the vocabulary. The order of its "quantities" matters: the first pattern
-that a header matches decides, so narrow patterns come before wide ones.
+headers.json holds the vocabulary. The order of its "quantities" matters: the first
+pattern that a header matches decides, so narrow patterns come before wide ones.
 """
 
 import dataclasses
@@ -100,7 +100,8 @@ class Meaning:
     # Whether it is a statistic of several runs. The ratio of two minima is not the
     # minimum of the ratios.
     is_statistic: bool
-    # Whether it is an end of intervals. The ratio of two ends is not an end of the ratio.
+    # Whether it is an end of intervals. The ratio of two ends is not an end of the
+    # ratio.
     is_end: bool
 
 
@@ -108,8 +109,8 @@ class Meaning:
 def read_header(header: str) -> Meaning:
     """Return the meaning of a header.
 
-    A number of devices is removed first: "4 GPUs (img/s)" is a rate on 4 devices. Only if
-    the whole header names no quantity, the words without the number are read.
+    A number of devices is removed first: "4 GPUs (img/s)" is a rate on 4 devices. Only
+    if the whole header names no quantity, the words without the number are read.
     """
     text = re.sub(r"[_\s]+", " ", header.lower()).strip()
     devices, other_words = find_devices(text) or (None, text)

@@ -9,8 +9,8 @@
 3. A row for every column (transposed),   | GPUs  | 1     | 4      |
    if quantities are in rows:             | img/s | 100   | 380    |
 
-`analysis.audit.checking` and `commands.prediction_tables` call `read`; `headers` has the
-vocabulary of names and units. A further layout is a function that `read` calls.
+`analysis.audit.checking` and `commands.prediction_tables` call `read`; `headers` has
+the vocabulary of names and units. A further layout is a function that `read` calls.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ from rnn_scaling.records.tables.table import Table
 _SAMPLED_ROWS = 1000  # rows that decide whether a column contains numbers
 _MAX_COLUMNS = 64  # columns of a table that are compared with each other
 _SEARCHED_ROWS = 60  # rows that are searched for numbers in brackets
-# The median of a column of percentages is larger than this, and the median of a column of
-# factors is not: an efficiency of "91" is 91 %, and "0.91" is a factor.
+# The median of a column of percentages is larger than this, and the median of a column
+# of factors is not: an efficiency of "91" is 91 %, and "0.91" is a factor.
 _LARGEST_FACTOR = 8
 # The same for a header that contains "percent" or "%".
 _LARGEST_FACTOR_BELOW_PERCENT = 3
@@ -79,8 +79,8 @@ class CellNumber(NamedTuple):
     low: float  # bounds in the unit of the column
     high: float
     scale: float = 1.0  # factor from the printed number to the unit of the column
-    # Whether a report of this suite marked the number (†, ‡). It is corrected or includes
-    # disturbed batches, unlike the rest of its row.
+    # Whether a report of this suite marked the number (†, ‡). It is corrected or
+    # includes disturbed batches, unlike the rest of its row.
     is_marked: bool = False
 
     @property
@@ -129,8 +129,8 @@ class Column:
     def inner_range(self) -> float:
         """log(largest / smallest) of the positive numbers, at most 1.
 
-        Of five or more numbers, the largest and the smallest one are ignored: they may be
-        misprints.
+        Of five or more numbers, the largest and the smallest one are ignored: they may
+        be misprints.
         """
         values = sorted(item.value for item in self.items if item and item.value > 0)
         if not values:
@@ -331,8 +331,8 @@ def _select_cells(
       rows: The rows of the layout.
       title: The name of the column.
       meaning: The meaning of the name.
-      column_by_devices: Number of devices -> the column of the table with its cells. The
-        cells of other numbers of devices are empty.
+      column_by_devices: Number of devices -> the column of the table with its cells.
+        The cells of other numbers of devices are empty.
     """
     texts = []
     positions = []
@@ -380,8 +380,8 @@ def _read_header_devices(table: Table) -> dict[int, int]:
     """Return the devices of each column whose header names them.
 
     Headers with words ("1 GPU", "4 GPUs") count if they name different numbers. Numbers
-    without words ("1", "4") count if every header after the first one is a number, and the
-    first one is a name of devices ("GPUs").
+    without words ("1", "4") count if every header after the first one is a number, and
+    the first one is a name of devices ("GPUs").
     """
     devices_by_column: dict[int, int] = {}
     counts_without_unit: dict[int, int] = {}
@@ -409,8 +409,8 @@ def _read_transposed_layout(table: Table) -> Measurements | None:
     """Return the layout with a row for every column.
 
     Returns:
-      None if the first column does not name quantities: at least two, or one that follows
-      from others such as a speedup, and more than the header names.
+      None if the first column does not name quantities: at least two, or one that
+      follows from others such as a speedup, and more than the header names.
     """
     if len(table.rows) > _MAX_COLUMNS or len(table.header) < 3:
         return None
@@ -455,8 +455,8 @@ def _make_measurements(
         elif len(columns) < _MAX_COLUMNS:
             numbers = list(map(cell_numbers.parse_cell, text_column.texts))
             columns.append(_make_column(text_column, numbers))
-    # Names of rows may contain devices, such as "8x V100". They are not used if a header
-    # contains the devices already, such as "Speedup on 2 devices".
+    # Names of rows may contain devices, such as "8x V100". They are not used if a
+    # header contains the devices already, such as "Speedup on 2 devices".
     is_in_header = any(column.meaning.devices is not None for column in text_columns)
     is_in_column = any(column.quantity == Quantity.DEVICES for column in columns)
     if not is_in_header and not is_in_column:

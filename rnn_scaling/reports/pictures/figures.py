@@ -1,8 +1,8 @@
 """Colours, sizes and file formats of all figures.
 
-Figures are drawn in the sentinel colours of _THEME. These become CSS variables in the page
-(light and dark), and fixed colours in separate files. Text is not converted to curves, so
-that readers can search it and see it in their own font.
+Figures are drawn in the sentinel colours of _THEME. These become CSS variables in the
+page (light and dark), and fixed colours in separate files. Text is not converted to
+curves, so that readers can search it and see it in their own font.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Pictures of predictions: rates with intervals, lost points, and gains of changes.
 
-`reports.page.prediction` puts them on the page, and `commands.prediction_results` writes
-them as PNG files. A part of a bar without a colour in `_COLOURS` is drawn in grey.
+`reports.page.prediction` puts them on the page, and `commands.prediction_results`
+writes them as PNG files. A part of a bar without a colour in `_COLOURS` is drawn in
+grey.
 """
 
 from __future__ import annotations

@@ -132,9 +132,9 @@ def make_drawable_graph(graph: tf.Graph) -> tf.compat.v1.GraphDef:
     """Return the graph's definition for TensorBoard; it cannot be run.
 
     Operators that read or write a variable get the device of the variable, because
-    TensorFlow places them on it. The bodies of loops and branches become nodes below the
-    name of the loop. If they remained functions, TensorBoard would draw them outside
-    their tower, in another colour.
+    TensorFlow places them on it. The bodies of loops and branches become nodes below
+    the name of the loop. If they remained functions, TensorBoard would draw them
+    outside their tower, in another colour.
     """
     definition = graph.as_graph_def(add_shapes=True)
     variable_devices = {
@@ -216,7 +216,8 @@ def _set_device(
 ) -> None:
     """Set the device of a node that is, reads or writes a variable.
 
-    Loops and branches only pass variables to their functions, so they keep their device.
+    Loops and branches only pass variables to their functions, so they keep their
+    device.
     """
     if any(_list_function_calls(node)):
         return

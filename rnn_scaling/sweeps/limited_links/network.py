@@ -53,15 +53,15 @@ DEVICE = "eth0"
 # No outside network can collide, because the namespaces reach nothing else.
 _SUBNET = "10.200.0"
 _SPARE_PORTS = 8  # of the switch in the middle
-# Data that may pass at once. At 1 Gbit/s a bucket below 1 MB loses rate to the clock that
-# refills it, and one packet of 64 KiB, as TCP hands them to the kernel, must fit.
+# Data that may pass at once. At 1 Gbit/s a bucket below 1 MB loses rate to the clock
+# that refills it, and one packet of 64 KiB, as TCP hands them to the kernel, must fit.
 _BURST_S = 0.008
 _MIN_BURST_BYTES = 66_000
 # Data that may wait before packets are lost, like the buffer of a switch.
 _QUEUE_S = 0.05
 _IPERF3_PORT = 5201
-# Arguments of iperf3. Two seconds are measured, after a second for slow start and a full
-# bucket.
+# Arguments of iperf3. Two seconds are measured, after a second for slow start and a
+# full bucket.
 RATE_ARGUMENTS = ("-t", "2", "-O", "1")
 # Ten packets, none of which waits for another.
 _ROUND_TRIP_ARGUMENTS = ("-t", "1", "-b", "80k", "-l", "1k")
@@ -113,7 +113,8 @@ class Namespace:
     def processes(self) -> list[int]:
         """Return the numbers of the processes in it."""
         numbers = []
-        # Not "[0-9]*/ns/net": glob raises if a process ends while it looks for the file.
+        # Not "[0-9]*/ns/net": glob raises if a process ends while it looks for the
+        # file.
         for folder in Path("/proc").glob("[0-9]*"):
             with contextlib.suppress(OSError):  # the process has ended
                 if os.readlink(folder / "ns" / "net") == self.identity:

@@ -275,8 +275,8 @@ class Board:
         self._enabled = enabled
         self._bar = None
         if enabled and total and self._stream.isatty():
-            # An environment of another framework has no tqdm. Runs without a terminal do
-            # not load it.
+            # An environment of another framework has no tqdm. Runs without a terminal
+            # do not load it.
             with contextlib.suppress(ImportError):
                 from tqdm import tqdm
 

@@ -21,7 +21,8 @@ from rnn_scaling.system.machine.gpus import list_gpu_ids
 INTERVAL_S = 0.5
 MAX_SAMPLES = 200  # samples of a record
 MAX_CELLS = 3200  # samples x devices of a record
-# After this number of equal samples the CPU clock counts as a constant, not as measured.
+# After this number of equal samples the CPU clock counts as a constant, not as
+# measured.
 CONSTANT = 20
 Sample = list[dict[str, Any]]  # one mapping per device
 _CORE = re.compile(

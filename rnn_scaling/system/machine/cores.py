@@ -43,8 +43,8 @@ def first_cores(count: int, local_rank: int = 0) -> list[int]:
 
     Args:
       count: Number of cores.
-      local_rank: Number of the process on this machine. Each of them gets other cores, as
-        long as there are enough.
+      local_rank: Number of the process on this machine. Each of them gets other cores,
+        as long as there are enough.
     """
 
     def sort_key(core: int) -> tuple[int, int]:

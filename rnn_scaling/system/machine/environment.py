@@ -39,8 +39,8 @@ _CUDA_LIBRARIES = {
     "cublas": "cublas",
     "nccl": "nccl",
 }
-# TensorFlow and its libraries choose kernels by these vector units; names of /proc/cpuinfo
-# on x86 and ARM.
+# TensorFlow and its libraries choose kernels by these vector units; names of
+# /proc/cpuinfo on x86 and ARM.
 _VECTOR_UNITS = (
     *(
         "avx",
@@ -151,7 +151,8 @@ def numa_nodes(root: str = "/sys/devices/system/node") -> list[str]:
 def cpu_limit(root: str = "/") -> float | None:
     """Return the CPU time limit of control groups in cores; None without a limit.
 
-    Source: kernel documentation, admin-guide/cgroup-v2.rst, "cpu.max"; version 1: scheduler/sched-bwc.rst.
+    Source: kernel documentation, admin-guide/cgroup-v2.rst, "cpu.max"; version 1:
+    scheduler/sched-bwc.rst.
     """
     limits = []
     for folder, is_second in control_groups(root, "cpu"):

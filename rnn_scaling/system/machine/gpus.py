@@ -41,8 +41,8 @@ def machine_size() -> dict[str, int]:
 def list_gpu_ids() -> list[str]:
     """Return the name of each visible GPU in nvidia-smi, in TensorFlow's order.
 
-    A name is an index, or the start of a UUID. Indices are correct if CUDA uses the order
-    of nvidia-smi: see `prepare_cuda_order`.
+    A name is an index, or the start of a UUID. Indices are correct if CUDA uses the
+    order of nvidia-smi: see `prepare_cuda_order`.
     """
     nodes = Path("/dev").glob("nvidia*")
     present = sum(bool(re.fullmatch(r"nvidia\d+", node.name)) for node in nodes)

@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 # If other processes use more than this share of a device's cores, they disturb its run.
-# The load is reported, and batches in such a window do not count (analysis.disturbance).
+# The load is reported, and batches in such a window do not count
+# (analysis.disturbance).
 NOTICEABLE_LOAD = 0.05
 # Shortest window of the measured batches whose load is recorded. Shorter windows would
 # separate quiet from disturbed batches better. But clock ticks would look like a load
@@ -74,8 +75,8 @@ class IdleTimes(NamedTuple):
 def parse_stat(text: str, cores: Sequence[int], ticks_per_s: float) -> IdleTimes | None:
     """Return idle and stolen seconds of `cores` from the text of /proc/stat.
 
-    Busy times are not read. Linux measures idle times by the clock, but counts ticks for
-    busy times, whose error within half a second is three times larger.
+    Busy times are not read. Linux measures idle times by the clock, but counts ticks
+    for busy times, whose error within half a second is three times larger.
 
     Returns:
       None if a core is missing or has no times, as in some containers.
@@ -106,8 +107,8 @@ def window_seconds(num_cores: int, num_devices: int) -> float:
     """Return the shortest window in which clock ticks do not look like a disturbance.
 
     The idle time of each core is read in whole ticks of 10 ms. The difference of two
-    readings has a standard deviation of 10 ms / sqrt(6). The errors of all cores add up,
-    but the load must be noticed even if it is on the cores of a single device.
+    readings has a standard deviation of 10 ms / sqrt(6). The errors of all cores add
+    up, but the load must be noticed even if it is on the cores of a single device.
 
     Args:
       num_cores: The cores that are watched.
@@ -284,8 +285,8 @@ def sample_with_descendants(cores: Sequence[int]) -> CpuTimes | None:
 def _measure_tree_s() -> float:
     """Return the CPU seconds of this process and its descendants, running or ended.
 
-    A clock measures the time of each running process. The times of ended children are in
-    the /proc/pid/stat of their parent, in ticks.
+    A clock measures the time of each running process. The times of ended children are
+    in the /proc/pid/stat of their parent, in ticks.
     """
     ended_ticks: dict[int, int] = {}
     children: defaultdict[int, list[int]] = defaultdict(list)

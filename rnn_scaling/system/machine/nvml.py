@@ -1,9 +1,10 @@
 """The GPUs and their clocks from NVML, the library of the driver (`nvidia-ml-py`).
 
-Every function takes the module `pynvml` as `api`, so that tests can use another one; only
-`start` imports it. NVML numbers GPUs by PCI bus, like nvidia-smi.
+Every function takes the module `pynvml` as `api`, so that tests can use another one;
+only `start` imports it. NVML numbers GPUs by PCI bus, like nvidia-smi.
 
-Source: NVML API Reference Guide (docs.nvidia.com/deploy/nvml-api) and nvidia-ml-py 13.615.
+Source: NVML API Reference Guide (docs.nvidia.com/deploy/nvml-api) and nvidia-ml-py
+13.615.
 """
 
 import dataclasses

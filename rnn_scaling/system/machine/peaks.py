@@ -1,7 +1,7 @@
 """Keep the measured rates of matrix products in a file of the user's cache.
 
-The field names of `Peak` and `DeviceKind` are keys of this file. An entry that lacks one
-is ignored without a message.
+The field names of `Peak` and `DeviceKind` are keys of this file. An entry that lacks
+one is ignored without a message.
 """
 
 import dataclasses
@@ -23,7 +23,8 @@ class DeviceKind:
 
     Attributes:
       device: The name of the processor or GPU.
-      vector_units: The vector units by which TensorFlow chooses kernels; empty for GPUs.
+      vector_units: The vector units by which TensorFlow chooses kernels; empty for
+        GPUs.
       onednn: Whether TensorFlow uses oneDNN; False for GPUs.
       cores_per_device: The cores of a CPU device; 0 for GPUs.
       dtype: The type of the arithmetic: "float32", "bfloat16" or "float16".

@@ -3,8 +3,8 @@
 A process gets two lines on stdin. The parent writes the first line when the turn of the
 process begins, and passes the writing end to the next process. The next process writes
 the second line when it has loaded its libraries: then the first process has all cores,
-and measures. The end of the pipe counts as this line, so that no process waits for a dead
-one.
+and measures. The end of the pipe counts as this line, so that no process waits for a
+dead one.
 """
 
 import contextlib

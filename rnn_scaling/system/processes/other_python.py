@@ -23,7 +23,8 @@ def _name_variable(name: str) -> str:
 def find_python(name: str) -> str:
     """Return the Python of a framework.
 
-    It is set by a variable; the default is an environment next to this one (.venv-torch).
+    It is set by a variable; the default is an environment next to this one
+    (.venv-torch).
     """
     prefix = Path(sys.prefix)
     environment = prefix.with_name(f"{prefix.name}-{name}")

@@ -3,9 +3,9 @@
 Becomes COMMAND, which ends with its parent PID (0: any parent).
 
 The kernel kills it when its parent dies. It is bound to cores, and killed when it uses
-more than this many bytes: memory in use, like the peak in a record. TensorFlow reserves up
-to twice as much and may never use it; RLIMIT_DATA, which counts reserved memory, is a
-second limit.
+more than this many bytes: memory in use, like the peak in a record. TensorFlow reserves
+up to twice as much and may never use it; RLIMIT_DATA, which counts reserved memory, is
+a second limit.
 
 It is a separate program because a function between fork and exec may deadlock if the
 parent has threads, such as the thread of a progress bar.
@@ -22,7 +22,8 @@ PR_SET_PDEATHSIG = 1  # <linux/prctl.h>
 CORES = "--cores="
 BYTES = "--bytes="
 GROUP = "--group"  # COMMAND gets its own process group, which ends with it
-# Reserved memory per used memory: allocators with doubling blocks reserve at most twice.
+# Reserved memory per used memory: allocators with doubling blocks reserve at most
+# twice.
 _RESERVED = 2.25
 INTERVAL_S = 0.02
 # Part of the message of a program that used too much memory. The search for the largest

@@ -332,7 +332,8 @@ class Child:
         """Return the exit status or minus the number of a signal; None while it runs."""
         if self._process.returncode is not None:
             return self._process.returncode
-        # WNOWAIT leaves a zombie, so that no other process gets the number of the group.
+        # WNOWAIT leaves a zombie, so that no other process gets the number of the
+        # group.
         ended = os.waitid(
             os.P_PID, self._process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT
         )

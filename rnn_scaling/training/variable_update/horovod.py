@@ -39,8 +39,8 @@ class Horovod(Replicas):
         """Return the sum of one variable's gradients over the towers of all workers.
 
         Returns:
-          A dense tensor, or IndexedSlices with the rows of all towers if the gradient is
-          `gathered`.
+          A dense tensor, or IndexedSlices with the rows of all towers if the gradient
+          is `gathered`.
         """
         if name not in self.gathered_embeddings:
             grads = [gradients.densify(gradient) for gradient in grads]

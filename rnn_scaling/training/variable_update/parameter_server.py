@@ -57,8 +57,9 @@ def place_parts(
     Args:
       specs: The variables.
       devices: The devices.
-      divides_large: Whether a variable larger than a device's share (total size / devices)
-        is split along its first dimension, into equal parts of at most that share.
+      divides_large: Whether a variable larger than a device's share (total size /
+        devices) is split along its first dimension, into equal parts of at most that
+        share.
 
     Returns:
       The parts of each variable in the order of their rows.

@@ -114,8 +114,8 @@ class Evidence:
         rows, reference_rows = samples.rows_of_steps(steps, [step])
         if rows and rows == reference_rows:
             return Relation.SAME
-        # A random mixture of a batch, such as mixup, differs for parts of the batch, but
-        # may leave some samples as they are.
+        # A random mixture of a batch, such as mixup, differs for parts of the batch,
+        # but may leave some samples as they are.
         num_equal = (rows & reference_rows).total()
         if "noisy" in self.runs and 2 * num_equal < rows.total():
             return Relation.OTHER

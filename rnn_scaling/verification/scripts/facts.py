@@ -107,7 +107,8 @@ def next_step_starts_equally(
 def first_draw(rank: Record) -> list[int]:
     """Return the place of the first draw that belongs to the first step of a rank.
 
-    Draws before it are weights and data. The second step has as many draws as the first.
+    Draws before it are weights and data. The second step has as many draws as the
+    first.
     """
     places = [step["place"] for step in rank["steps"][:2]]
     number, count = places[0]

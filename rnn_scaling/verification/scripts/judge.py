@@ -45,7 +45,8 @@ from rnn_scaling.verification.signatures import (
     Subject,
 )
 
-# Difference of two equal runs, as a share of the gradient; above it the script is random.
+# Difference of two equal runs, as a share of the gradient; above it the script is
+# random.
 _MAX_DIFFERENCE_OF_REPEATS = 1e-3
 # Share of the samples that are missing, and of those read twice, if each of two ranks
 # shuffles by itself; it is a quarter on average.
@@ -378,8 +379,9 @@ class _Judge:
     def _different_rates(self, values: dict[str, Any]) -> Check | None:
         """Return the check of the first rate that differs from one process, or None.
 
-        Rates and options are only compared if the ranks read the samples of one process.
-        With noise in the samples, losses differ, on which later rates may depend.
+        Rates and options are only compared if the ranks read the samples of one
+        process. With noise in the samples, losses differ, on which later rates may
+        depend.
         """
         serial_rates = values["serial_rates"]
         if self._evidence.relation("parallel", "serial") is Relation.SAME:

@@ -36,8 +36,8 @@ _MAX_PERTURBED = 4
 # A difference of this many tolerances is wrong whatever a second perturbation shows.
 _CERTAIN_RATIO = 1000.0
 _HALF_STEPS_PER_EPOCH = 5  # of a short epoch: it ends in the middle of a step
-# A driven run may take this long to start, and then this many times as long as the first
-# parallel run.
+# A driven run may take this long to start, and then this many times as long as the
+# first parallel run.
 _DRIVEN_START_S = 20.0
 _MAX_DRIVEN_SLOWDOWN = 3.0
 

@@ -31,7 +31,8 @@ del sys.path[0]
 """
 # By framework: the program that starts the ranks of each run.
 SERVERS = {
-    # Torch is imported first, so that no other package of this suite replaces its parts.
+    # Torch is imported first, so that no other package of this suite replaces its
+    # parts.
     "torch": "import sys, torch\n"
     + _IMPORT_HOOKS.format(module="torch as hooks")
     + "hooks.serve()",

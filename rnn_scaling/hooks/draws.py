@@ -129,7 +129,8 @@ class Draws:
     def sample(self, number: int) -> Iterator[None]:
         """Draw the numbers of a sample, which may be fixed but are not counted."""
         if self._first_fixed is None:
-            yield
+            with self.paused():
+                yield
             return
         outside = (self._seed, self._place, self._is_sample)
         states = random_states()

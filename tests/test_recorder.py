@@ -211,8 +211,10 @@ def test_a_batch_size_that_was_not_told_is_not_made_up(tmp_path):
     recorded(tmp_path / "1.json", 1)
     recorded(tmp_path / "2.json", 2, step_s=0.625, batch_size=8)
     untold, told = sorted(folder_rows.load(tmp_path), key=lambda row: row.num_devices)
-    assert (untold.batch_size, untold.global_batch_size) == (None, None)
-    assert (told.batch_size, told.global_batch_size) == (8, 16)
+    assert untold.batch_size is None
+    assert untold.global_batch_size is None
+    assert told.batch_size == 8
+    assert told.global_batch_size == 16
     assert "|             1 |        n/a |" in table.rates_table([untold])
 
 
@@ -328,7 +330,9 @@ def test_steps_that_did_not_wait_are_recorded_and_reported(
         clock.now += end_s
 
     found = record.read(tmp_path / "run.json").batches.early_steps
-    assert (found.kind, found.steps, found.total_steps) == (kind, steps, len(step_s))
+    assert found.kind == kind
+    assert found.steps == steps
+    assert found.total_steps == len(step_s)
     assert found.seconds == pytest.approx(seconds)
     [row] = folder_rows.load(tmp_path)
     [remark] = cluster.worker_statements(row, "mine")

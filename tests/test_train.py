@@ -264,7 +264,8 @@ def test_until_steady_goes_on_to_the_cap_and_no_further(tmp_path):
     done = forked(tmp_path, *TINY, *flags)
     assert done.returncode == 0, done.stderr
     result = result_of(tmp_path)
-    assert (result.batches.measured, result.batches.ended_by) == (68, "max_batches")
+    assert result.batches.measured == 68
+    assert result.batches.ended_by == "max_batches"
     assert "time to process 68 batches" in done.stdout
     assert result.throughput.items == sum(result.batches.items[2:])
     assert result.steady_state.kind != "too short"

@@ -84,7 +84,8 @@ def test_topology_counts_if_several_devices_exchange():
     assert texts(linked("NV18"), linked("PHB")) == {}
     two = texts(linked("NV18", num_devices=2), linked("PHB", num_devices=2))
     topology = two["GPU topology"]
-    assert (topology.first, topology.second) == ("GPU0 X NV18", "GPU0 X PHB")
+    assert topology.first == "GPU0 X NV18"
+    assert topology.second == "GPU0 X PHB"
 
 
 # Facts that every record of one process on CPUs has, except the certificate.
@@ -141,7 +142,8 @@ def test_numbers_within_their_tolerance_are_the_same():
 )
 def test_options_that_change_the_work_make_runs_incomparable(name, value):
     difference = texts(run(), run(**{name: value}))[f"--{name}"]
-    assert (difference.severity, difference.second) == (INCOMPARABLE, str(value))
+    assert difference.severity == INCOMPARABLE
+    assert difference.second == str(value)
 
 
 def test_kernels_that_follow_from_a_compared_option_are_no_difference():

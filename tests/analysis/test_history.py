@@ -105,8 +105,10 @@ def test_a_change_point_has_its_range_of_commits(count, expected, tmp_path):
         built.append(histories.entry(n, rates, commit=commit, versions=versions))
     [curve] = curves.build_timeline(built).curves
     [step] = curve.change_points
-    assert (step.range, step.commits) == (expected, count)
-    assert (step.before, step.after) == (built[19], built[20])
+    assert step.range == expected
+    assert step.commits == count
+    assert step.before == built[19]
+    assert step.after == built[20]
     assert step.change.low < 0.9 < step.change.high
     assert step.versions == {"tensorflow": ("2.21", "2.22")}
 

@@ -77,7 +77,8 @@ def test_the_global_batch_is_the_batch_of_an_update():
     [row] = rows.build_rows(
         [run(2, 1000.0, batch_size=16, gradient_accumulation_steps=4)]
     )
-    assert (row.batch_size, row.global_batch_size) == (16, 128)
+    assert row.batch_size == 16
+    assert row.global_batch_size == 128
 
 
 def test_runs_that_differ_in_more_than_devices_are_not_compared():

@@ -160,7 +160,9 @@ def test_problems_of_one_kind_are_counted():
     for line in range(200, 300):
         problems.add(line, f"kind {line}")
     first = problems.all()[0]
-    assert (first.line, first.reason, first.more) == (1, "row 1 is bad", 99)
+    assert first.line == 1
+    assert first.reason == "row 1 is bad"
+    assert first.more == 99
     assert first.text("x").startswith("x:1: row 1 ")
     assert len(problems.all()) == reading.MAX_KINDS + 1
     assert problems.all()[-1].reason == "further faults of several kinds"
@@ -192,7 +194,8 @@ def test_a_pattern_gives_a_record_if_the_devices_are_stated(run):
     assert (status, err) == (0, [])
     [path] = Path("out").glob("*.json")
     config = record.read(path).config
-    assert (config["num_devices"], config["batch_size"]) == (2, 64)
+    assert config["num_devices"] == 2
+    assert config["batch_size"] == 64
 
 
 @pytest.mark.parametrize(
@@ -236,4 +239,5 @@ def test_the_audit_checks_the_rates_of_all_files_together(run):
     status, out, err = run(*files, "--audit", "--output=json")
     assert (status, err) == (1, [])
     [finding] = json.loads(out)["findings"]
-    assert (finding["kind"], finding["places"][0]["line"]) == ("superlinear", 9)
+    assert finding["kind"] == "superlinear"
+    assert finding["places"][0]["line"] == 9

@@ -226,7 +226,9 @@ def test_words_of_evaluations(tmp_path, training, evaluation):
     reading = read(tmp_path, "\n".join(lines), RATE)
     assert reading.rate == pytest.approx(100)
     [finding] = reading.findings
-    assert (finding.kind, finding.count, finding.total) == (Kind.EVALUATION, 3, 12)
+    assert finding.kind == Kind.EVALUATION
+    assert finding.count == 3
+    assert finding.total == 12
 
 
 @pytest.mark.parametrize(

@@ -126,15 +126,11 @@ def test_the_largest_batch_is_found_though_larger_ones_really_run_out_of_memory(
     }
     assert (data["largest"], data["too_large"], data["is_whole"]) == (192, 224, True)
     fits, too_large = data["statements"]
-    assert (
-        fits["kind"],
-        fits["values"]["batch_size"],
-        fits["values"]["limit_gib"],
-    ) == ("batch-fits-limit", 192, 0.25)
-    assert (too_large["kind"], too_large["values"]["batch_size"]) == (
-        "batch-too-large",
-        224,
-    )
+    assert fits["kind"] == "batch-fits-limit"
+    assert fits["values"]["batch_size"] == 192
+    assert fits["values"]["limit_gib"] == 0.25
+    assert too_large["kind"] == "batch-too-large"
+    assert too_large["values"]["batch_size"] == 224
     assert "0.236 of 0.25 GiB" in out and "0.25 GiB" in err
     assert "--num_devices=1 --batch_size=192" in out
 
@@ -145,7 +141,5 @@ def test_another_failure_ends_the_search_and_is_named(tmp_path):
         == 1
     )
     [failed] = written(tmp_path, "largest_batch")["statements"]
-    assert (failed["kind"], failed["values"]) == (
-        "batch-failed",
-        {"batch_size": 64, "reason": "no such luck"},
-    )
+    assert failed["kind"] == "batch-failed"
+    assert failed["values"] == {"batch_size": 64, "reason": "no such luck"}

@@ -98,7 +98,8 @@ def test_a_run_that_left_nothing_counts_what_its_workload_does(tmp_path):
     words = [*SMALL, "--num_devices=1", "--model=lm"]
     assert go(tmp_path, *words, cudnn_lstm_independent_1="junk") == 1
     [result] = records(tmp_path).values()
-    assert (result.config["model"], result.unit) == ("lm", "tokens")
+    assert result.config["model"] == "lm"
+    assert result.unit == "tokens"
 
 
 def test_a_hang_ends_at_the_limit_with_all_its_processes(tmp_path, monkeypatch):
@@ -260,7 +261,8 @@ def test_a_dry_run_lists_the_runs_and_does_nothing(tmp_path, capsys):
     capsys.readouterr()
     assert go(tmp_path, *THREE_RUNS, "--repeats=2", "--dry_run") == 0
     states, said = listed(capsys)
-    assert (states.pop(ONE), states.pop(TWO)) == ("finished", "failed")
+    assert states.pop(ONE) == "finished"
+    assert states.pop(TWO) == "failed"
     assert [*states.values()] == ["to run"] * 4
     assert "2 finished, 4 to run: about " in said.out
     assert "would be renamed" in said.err

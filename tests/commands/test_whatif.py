@@ -27,7 +27,8 @@ def test_without_flags_every_series_has_the_standard_changes(runs, capsys):
     assert len(found["series"]) == 3
     for series in found["series"]:
         first, *titles, last = [change["change"] for change in series["changes"]]
-        assert (first, last) == ("now", "all together")
+        assert first == "now"
+        assert last == "all together"
         assert {"compute=2x", "batch_size=2x"} < {*titles}
         parts = [part["value"] for part in series["parts"].values()]
         assert sum(parts) == pytest.approx(1, abs=0.05)

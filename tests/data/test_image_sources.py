@@ -64,7 +64,8 @@ def test_both_formats_hold_the_same_images_and_the_seed_decides_them(
         channels_first = batch.images.transpose(0, 3, 1, 2)
         assert_equal([[batch._replace(images=channels_first)]], [[transposed]])
         assert batch.images.shape == (BATCH_SIZE, SIZE, SIZE, 3)
-        assert (batch.images.dtype, batch.labels.dtype) == (np.float32, np.int64)
+        assert batch.images.dtype == np.float32
+        assert batch.labels.dtype == np.int64
         assert -1 <= batch.images.min() < batch.images.max() <= 1
         assert 0 <= batch.labels.min() <= batch.labels.max() < NUM_CLASSES
     assert not set(ids_of(steps)) & set(ids_of(other))

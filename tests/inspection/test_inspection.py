@@ -118,10 +118,12 @@ def test_a_host_kernel_is_an_operator_of_the_partitions_but_not_a_marker(tf):
     space.host("tower_0/forward/a:MatMul", 120, 130)  # after the step
     found = space.read(tower_0__forward__a=("MatMul", CPU))
     [step] = found.steps
-    assert (step.start_ns, step.end_ns) == (1_000, 101_000)
+    assert step.start_ns == 1_000
+    assert step.end_ns == 101_000
     [kernel] = step.kernels
     assert kernel[:5] == ("tower_0/forward/a", "MatMul", CPU, 0, "forward")
-    assert (kernel.start_ns, kernel.end_ns) == (11_000, 31_000)
+    assert kernel.start_ns == 11_000
+    assert kernel.end_ns == 31_000
     assert (kernel.lane, kernel.kind, kernel.is_launch_only) == ("pool", HOST, False)
     assert found.num_foreign == 2
 
@@ -286,7 +288,8 @@ def test_the_placement_lists_devices_and_bytes(step):
     assert [g["device"] for g in projection["gradients"]] == [CPU, CPU_1]
     for variable in variables.values():
         update = {"device": CPU, "types": ["ResourceApplyAdam"]}
-        assert (variable["device"], variable["update"]) == (CPU, update)
+        assert variable["device"] == CPU
+        assert variable["update"] == update
 
 
 def test_the_copies_are_the_bytes_that_a_record_derives(step):
@@ -390,8 +393,10 @@ def test_a_partition_is_read_even_if_a_colocated_operator_is_missing(tf):
     partition = partition_of(graph, tensor)
     partition.node[1].attr["_class"].list.s.append(b"loc:@gone")
     [copies] = placement.list_copies([partition], graph)
-    assert (copies["from"], copies["to"]) == ("CPU:0", "CPU:1")
-    assert (copies["pairs"], copies["bytes"]) == (1, 4)
+    assert copies["from"] == "CPU:0"
+    assert copies["to"] == "CPU:1"
+    assert copies["pairs"] == 1
+    assert copies["bytes"] == 4
     assert "_class" in partition.node[1].attr
 
 

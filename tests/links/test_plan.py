@@ -32,7 +32,9 @@ def test_what_is_asked_of_four_gpus(monkeypatch):
     monkeypatch.setattr(plan.system, "available_memory_bytes", lambda: 2**37)
     monkeypatch.setattr(plan, "read_free_gpu_bytes", lambda gpus: {4: 2**34}[gpus])
     made = plan.make(["--passes=1"])
-    assert (made.device, made.devices, made.left_out) == ("gpu", "4 GPUs", ())
+    assert made.device == "gpu"
+    assert made.devices == "4 GPUs"
+    assert made.left_out == ()
     requests = [task.request for task in made.tasks]
     counts = Counter(request["what"] for request in requests)
     assert counts == {"memory": 1, "gpu_copies": 4, "compute": 2, "all_reduce": 8}
@@ -42,7 +44,8 @@ def test_what_is_asked_of_four_gpus(monkeypatch):
     pairs = [(other["origin"], other["devices"]) for other in others[:3]]
     assert pairs == [(0, [0, 1, 2, 3]), (1, [1, 2, 3]), (2, [2, 3])]
     for product, num_devices in zip(others[3:5], (1, 4), strict=True):
-        assert (product["num_devices"], product["cores_per_device"]) == (num_devices, 0)
+        assert product["num_devices"] == num_devices
+        assert product["cores_per_device"] == 0
         assert product["dtypes"][-1] == "float16"
     assert others[6]["algorithm"] == "nccl" and others[-1]["sizes"][-1] == 2**28
     trainer = config.resolve({"num_devices": 4}, num_gpus=4, num_cores=16)

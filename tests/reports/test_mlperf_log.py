@@ -78,7 +78,8 @@ def test_the_importer_reads_back_what_the_record_has():
         "Mean throughput (samples/s)": 2 * 64,
     }
     assert {name: row[name] for name in expected} == pytest.approx(expected)
-    assert (rate.options["num_devices"], rate.rate.value) == (4, 2 * 64)
+    assert rate.options["num_devices"] == 4
+    assert rate.rate.value == 2 * 64
     expected = {
         "opt_name": "adam",
         "opt_base_learning_rate": 0.004,

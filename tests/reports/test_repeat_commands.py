@@ -41,11 +41,9 @@ def test_what_the_commands_run_leaves_no_part_of_the_loss_unknown(
         program, sweep, *words = shlex.split(
             command.replace("python -m rnn_scaling", "./run.sh")
         )
-        assert (program, sweep, words[-1]) == (
-            "./run.sh",
-            "sweep",
-            "--out=results/again",
-        )
+        assert program == "./run.sh"
+        assert sweep == "sweep"
+        assert words[-1] == "--out=results/again"
         lists = flags.parse(
             [word for word in words if not word.startswith(SWEEPS_OWN)],
             configs.OPTIONS,

@@ -9,13 +9,7 @@ import pytest
 
 from rnn_scaling.analysis.statements import state
 from rnn_scaling.records.folder import Folder, RunFile
-from rnn_scaling.reports import (
-    answer_text,
-    cautions,
-    conclusions,
-    start_up,
-    table,
-)
+from rnn_scaling.reports import answer_text, cautions, conclusions, start_up, table
 from rnn_scaling.reports.summary import summarise
 from rnn_scaling.reports.wording import sentence as sentence_of
 from tests.support.records import changed as altered
@@ -144,7 +138,8 @@ def test_machines_and_runs_in_progress_are_named_before_the_numbers():
     files = [RunFile(f"{k}.json", each) for k, each in enumerate(runs)]
     content = Folder(tuple(files), (), (Path("out/9.json"),))
     made = summarise(content, "results")
-    assert (made.num_runs, made.failures) == (4, ())
+    assert made.num_runs == 4
+    assert made.failures == ()
     assert made.files_in_progress == ("9.json",)
     text = table.format_text(made)
     assert "machine 1 is Small" in text.splitlines()[0]

@@ -90,9 +90,7 @@ def test_a_training_says_how_many_updates_float16_skipped():
     [statement] = environment.make_statements(
         [skipped, make_record(batches={"skipped_updates": 0}), make_record()]
     )
-    assert (statement.kind, statement.values) == (
-        "updates-skipped",
-        {"runs": 1, "total": 3, "most": 3},
-    )
+    assert statement.kind == "updates-skipped"
+    assert statement.values == {"runs": 1, "total": 3, "most": 3}
     assert "3 updates were skipped" in table.render_runs([skipped])
     assert "skipped" not in table.render_runs([make_record()])

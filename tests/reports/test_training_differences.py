@@ -43,11 +43,10 @@ def kinds_of_differences(path):
 def test_a_report_begins_with_losses_that_differ_on_more_devices(tmp_path, capsys):
     path = recorded(tmp_path / "runs", other_losses_from(3))
     first, remedy, *_ = stated(path)
-    assert (first.kind, first.values["step"]) == ("other-losses", 3)
-    assert (first.values["devices"], first.values["fewer_devices"]) == (
-        ["2 devices"],
-        "1 device",
-    )
+    assert first.kind == "other-losses"
+    assert first.values["step"] == 3
+    assert first.values["devices"] == ["2 devices"]
+    assert first.values["fewer_devices"] == "1 device"
     assert remedy.values["repeats"] == 2
     assert remedy.values["command"].startswith("./run.sh verify --trainer=")
 

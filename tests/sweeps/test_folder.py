@@ -32,7 +32,8 @@ def test_a_lock_is_never_another_file(tmp_path, kind, reason):
     put(kind, path, precious)
     with pytest.raises(OSError) as refused, folder.lock(path.parent):
         pass
-    assert (refused.value.strerror, refused.value.filename) == (reason, str(path))
+    assert refused.value.strerror == reason
+    assert refused.value.filename == str(path)
     assert precious.read_text() == "mine\n" and not (tmp_path / "nowhere").exists()
 
 
@@ -105,9 +106,7 @@ def test_what_is_no_record_of_its_own_is_set_aside_and_its_run_is_made(
     tmp_path, put, reason
 ):
     finished, pending, aside = surveyed(tmp_path, put)
-    assert (finished, pending) == (
-        ["cudnn_lstm-independent-1"],
-        ["cudnn_lstm-independent-1.r2"],
-    )
+    assert finished == ["cudnn_lstm-independent-1"]
+    assert pending == ["cudnn_lstm-independent-1.r2"]
     [what] = aside
     assert what.startswith(f"{tmp_path}/cudnn_lstm-independent-1.r2.json: {reason}")

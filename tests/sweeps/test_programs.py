@@ -19,12 +19,7 @@ from rnn_scaling.records import folder, record, script_certificate
 from rnn_scaling.records.environment import Resolved
 from rnn_scaling.records.importers.reading import RunProgress
 from rnn_scaling.records.record import RunRecord
-from rnn_scaling.reports import (
-    certificates,
-    comparison,
-    conclusions,
-    report_files,
-)
+from rnn_scaling.reports import certificates, comparison, conclusions, report_files
 from rnn_scaling.reports.summary import summarise
 from rnn_scaling.sweeps import (
     display,
@@ -114,8 +109,11 @@ def test_every_end_of_a_trainer_is_a_row(tmp_path, capsys):
     assert late.throughput.items == recorded.throughput.items, "its numbers count"
     # A match every ten steps of 0.25 ms and 200 items, the first left out.
     batches = read.batches
-    assert (batches.warmup, batches.measured, batches.loss[0]) == (1, 7, 8.0)
-    assert (read.throughput.items, read.unit) == (14_000, "words")
+    assert batches.warmup == 1
+    assert batches.measured == 7
+    assert batches.loss[0] == 8.0
+    assert read.throughput.items == 14_000
+    assert read.unit == "words"
     assert read.throughput.seconds == pytest.approx(7 * 0.0025)
     assert read.log_format == PATTERN.removeprefix("--log_format=")
     assert read.environment.started and not read.environment.packages
@@ -143,7 +141,9 @@ def test_a_log_that_tells_the_rate_alone_is_a_row_with_its_speedup(tmp_path, cap
     assert f"cores {first_cores(1)} devices 1\n" in log
     assert one.resolved.cpu_affinity == tuple(first_cores(1))
     rate = two.throughput
-    assert (rate.items_per_second, rate.items, rate.seconds) == (2000.0, None, None)
+    assert rate.items_per_second == 2000.0
+    assert rate.items is None
+    assert rate.seconds is None
     assert not two.batches.seconds
     assert two.config["log_format"].startswith("seed_trainer,auto,regex:")
     assert go(tmp_path, *words) == 0
@@ -161,7 +161,8 @@ def test_what_a_log_says_of_devices_is_held_against_the_sweep(tmp_path):
     assert go(tmp_path, "--num_devices=1,2", command=f"cat {log}") == 1
     wrong, right = (records(tmp_path)[f"cat-{n}"] for n in (1, 2))
     assert wrong.error.type == "Contradiction"
-    assert (right.throughput.items_per_second, right.unit) == (1200.0, "words")
+    assert right.throughput.items_per_second == 1200.0
+    assert right.unit == "words"
     assert right.config["batch_size"] == 64
     assert right.log_format == "seed_trainer"
 
@@ -267,7 +268,8 @@ def test_a_command_is_words_and_not_a_shell(tmp_path):
         "1",
     ]
     assert ProgramTrainer().command(fast, place).words[4] == "--fast"
-    assert (slow.name, fast.name) == ("env-2-fast=", "env-2-fast=_fast")
+    assert slow.name == "env-2-fast="
+    assert fast.name == "env-2-fast=_fast"
 
 
 def test_options_are_numbers_where_they_read_as_one():
@@ -280,7 +282,8 @@ def test_options_are_numbers_where_they_read_as_one():
     one, two = planned("true {xla} {learning_rate}", axes, given={"num_devices": [2]})
     assert [run.texts["xla"] for run in (one, two)] == ["1", "false"]
     assert [run.config["xla"] for run in (one, two)] == [True, False]
-    assert (one.texts["learning_rate"], one.config["learning_rate"]) == ("1e-3", 0.001)
+    assert one.texts["learning_rate"] == "1e-3"
+    assert one.config["learning_rate"] == 0.001
 
 
 OWN_MODEL = {"model": ["its_own"]}
@@ -377,14 +380,16 @@ def test_a_program_that_prints_no_seconds_is_timed_by_the_sweep(tmp_path):
     steps = r"--log_format=regex:step (?P<step>\d+)/(?P<total>\d+)"
     assert go(tmp_path, *clock, steps, "--items_per_step=7*{num_devices}") == 0
     timed = only(tmp_path)
-    assert (timed.log_clock, timed.batches.warmup) == ("arrival", 1)
+    assert timed.log_clock == "arrival"
+    assert timed.batches.warmup == 1
     assert timed.batches.items == (14,) * 5
     assert 0 < timed.log_rounding < 0.5
     assert timed.throughput.seconds == sum(timed.batches.seconds[1:])
     whole = ["--log_format=wall", "--items=50*{num_devices}", "--force"]
     assert go(tmp_path, *clock, *whole) == 0
     timed = only(tmp_path)
-    assert (timed.log_clock, timed.log_format) == ("process", "wall")
+    assert timed.log_clock == "process"
+    assert timed.log_format == "wall"
     assert not timed.batches.seconds
     assert timed.throughput.items_per_second >= 100 / timed.phases.total > 0
 

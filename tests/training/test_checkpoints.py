@@ -179,10 +179,8 @@ def test_a_disk_that_is_full_ends_no_run(tf, tmp_path, monkeypatch):
     checkpoints.Saver(state._config, state, (), observer=Notices()).save_step(step)
     [notice] = notices
     assert notice.kind == "warn-first-checkpoint"
-    assert (notice.values["problem"], notice.values["batch"]) == (
-        "No space left on device",
-        1,
-    )
+    assert notice.values["problem"] == "No space left on device"
+    assert notice.values["batch"] == 1
 
 
 @pytest.mark.parametrize("other", [["", 5], ["pid 7 on a", 0]])

@@ -99,7 +99,8 @@ def test_the_bytes_that_move_for_slices_are_those_predicted(
     for variable in (
         graph.placement.variables
     ):  # one copy, on the host; each tower's gradient is where the tower is
-        assert (variable.tower, variable.device) == (None, names[0])
+        assert variable.tower is None
+        assert variable.device == names[0]
         assert [gradient.device for gradient in variable.gradients] == names
 
 

@@ -167,7 +167,8 @@ def _kinds(text):
 )
 def test_a_column_that_is_not_what_its_header_says(text, relation):
     [finding] = found(text)
-    assert (finding.kind, finding.relation) == ("column", relation)
+    assert finding.kind == "column"
+    assert finding.relation == relation
 
 
 @pytest.mark.parametrize(
@@ -179,7 +180,8 @@ def test_a_column_that_is_not_what_its_header_says(text, relation):
 )
 def test_numbers_that_no_machine_reaches(rows, line):
     [finding] = found(table("n|img/s", *rows.split()))
-    assert (finding.strength, finding.places[0].line) == ("unlikely", line)
+    assert finding.strength == "unlikely"
+    assert finding.places[0].line == line
 
 
 @pytest.mark.parametrize(

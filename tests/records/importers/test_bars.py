@@ -119,7 +119,8 @@ def test_a_carriage_return_that_begins_a_bar_does_not_delay_the_line_before(
         "3/3": 7.0,
         "bye": 9.0,
     }
-    assert (child.incomplete_line, child.arrived_at) == (b"x", 9.0)
+    assert child.incomplete_line == b"x"
+    assert child.arrived_at == 9.0
 
 
 def test_the_loss_of_a_bar_is_kept():

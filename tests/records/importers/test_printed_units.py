@@ -245,7 +245,8 @@ def test_a_rate_of_one_device_is_multiplied_by_the_devices(tmp_path, text, patte
     reading = read(tmp_path, text, pattern, num_devices=4)
     assert reading.rate == pytest.approx(4 * 512)
     [finding] = [each for each in reading.findings if each.kind == "per-device"]
-    assert (finding.count, finding.other) == (4, pytest.approx(512))
+    assert finding.count == 4
+    assert finding.other == pytest.approx(512)
     assert read(tmp_path, text, pattern, num_devices=1).findings == ()
     unknown = read(tmp_path, text, pattern)
     assert unknown.rate == pytest.approx(512)

@@ -27,4 +27,5 @@ Global batch size | global_batch | None
 def test_the_meaning_of_a_header(line):
     header, quantity, devices = (cell.strip() for cell in line.split("|"))
     meaning = headers.read_header(header)
-    assert (meaning.quantity, str(meaning.devices)) == (quantity, devices)
+    assert meaning.quantity == quantity
+    assert str(meaning.devices) == devices

@@ -61,7 +61,8 @@ def test_what_is_no_file_of_a_size_that_is_read_is_named_at_once(
     path = place(tmp_path, kind)
     with pytest.raises(OSError) as refused:
         input_files.read_bytes(path)
-    assert (refused.value.strerror, refused.value.filename) == (reason, os.fspath(path))
+    assert refused.value.strerror == reason
+    assert refused.value.filename == os.fspath(path)
 
 
 @pytest.mark.parametrize(

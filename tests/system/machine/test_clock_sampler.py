@@ -109,10 +109,8 @@ def test_a_run_on_gpus_is_sampled_through_nvml():
     assert has_three_samples.wait(PATIENCE_S)
     sampler.stop()
     result = json.loads(json.dumps(sampler.read()))
-    assert (result["source"], [device["index"] for device in result["devices"]]) == (
-        "NVML",
-        [2, 0],
-    )
+    assert result["source"] == "NVML"
+    assert [device["index"] for device in result["devices"]] == [2, 0]
     assert [
         [device["sm_mhz"] for device in s["devices"]] for s in result["samples"][:2]
     ] == [[1002, 1000]] * 2
@@ -197,10 +195,8 @@ def test_cpu_clocks_of_the_bound_cores(tmp_path):
         )
     )
     source = clock_sampler.open_cpu_source([0, 2], str(tmp_path))
-    assert (source.name, source.poll()) == (
-        "/proc/cpuinfo",
-        [{"mhz": 2000.5}, {"mhz": 2002.5}],
-    )
+    assert source.name == "/proc/cpuinfo"
+    assert source.poll() == [{"mhz": 2000.5}, {"mhz": 2002.5}]
     cpuinfo.write_text("processor\t: 0\nBogoMIPS\t: 50.00\n")  # as on ARM
     assert clock_sampler.open_cpu_source([0], str(tmp_path)) is None
     for core in (0, 2):
@@ -208,7 +204,8 @@ def test_cpu_clocks_of_the_bound_cores(tmp_path):
         folder.mkdir(parents=True)
         (folder / "scaling_cur_freq").write_text(f"{3100000 + core}\n")
     source = clock_sampler.open_cpu_source([2, 0], str(tmp_path))
-    assert (source.name, source.devices) == ("cpufreq", [{"core": 2}, {"core": 0}])
+    assert source.name == "cpufreq"
+    assert source.devices == [{"core": 2}, {"core": 0}]
     assert source.poll() == [{"mhz": 3100.002}, {"mhz": 3100.0}]
 
 

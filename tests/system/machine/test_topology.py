@@ -48,7 +48,9 @@ def test_groups_of_real_machines(name, groups):
 )
 def test_best_subsets_of_real_machines(name, count, worst, equal, first):
     best = topology.find_best_subsets(golden(name), count)
-    assert (best.worst, best.count, best.subsets[0]) == (worst, equal, first)
+    assert best.worst == worst
+    assert best.count == equal
+    assert best.subsets[0] == first
     assert len(best.subsets) == min(equal, topology.MAX_SUBSETS)
 
 
@@ -84,7 +86,8 @@ def test_above_16_gpus_those_with_consecutive_numbers_are_compared():
     result = Topology(tuple(range(32)), _square(32, cells), ("",) * 32, ("",) * 32)
     best = topology.find_best_subsets(result, 4)
     assert best.subsets[:2] == ((0, 1, 2, 3), (4, 5, 6, 7))
-    assert (best.count, best.worst) == (8, "PIX")
+    assert best.count == 8
+    assert best.worst == "PIX"
     assert "consecutive" in topology.format_text(result)
 
 
@@ -96,12 +99,15 @@ def test_affinity_columns_with_gaps_and_underlining():
         "NIC0\tNODE\tPIX\t X \t\t\t\t\n\nLegend:\n\n  X    = Self\n\nNIC Legend:\n\n  NIC0: mlx5_0\n"
     )
     result = topology.parse(text)
-    assert (result.cpu_affinity, result.numa) == (("0-3,8", ""), ("0", "1"))
-    assert (result.nics, result.nic_links) == (("NIC0",), (("NODE",), ("PIX",)))
+    assert result.cpu_affinity == ("0-3,8", "")
+    assert result.numa == ("0", "1")
+    assert result.nics == ("NIC0",)
+    assert result.nic_links == (("NODE",), ("PIX",))
     none = topology.parse(
         "\tGPU0\tGPU1\tCPU Affinity\tNUMA Affinity\nGPU0\t X \tSYS\t0-31\t\tN/A\nGPU1\tSYS\t X \t\t\tN/A\n"
     )
-    assert (none.cpu_affinity, none.numa) == (("0-31", ""), ("", ""))
+    assert none.cpu_affinity == ("0-31", "")
+    assert none.numa == ("", "")
 
 
 @pytest.mark.parametrize(

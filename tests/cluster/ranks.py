@@ -33,7 +33,7 @@ def a_launch(rank, size, address, **changes):
         "host": f"h{rank}",
         "local_rank": rank,
         "local_size": size,
-        "job": "test",
+        "job_id": "test",
     } | changes
     return Launch(rank, size, "test", address, **values)
 

@@ -390,8 +390,8 @@ def select_metrics(rows: Sequence[Row]) -> list[Metric]:
     metrics = []
     for name, metric in METRICS.items():
         metric = latencies.get(name, metric)
-        is_known = metric.is_main or any(row.metric(metric) for row in rows)
-        if is_known and (compares_models or not metric.compares_models):
+        has_values = metric.is_main or any(row.metric(metric) for row in rows)
+        if has_values and (compares_models or not metric.compares_models):
             metrics.append(metric)
     unit = find_common_unit(row.unit for row in rows)
     currencies = [row.priced.currency for row in rows if row.priced]

@@ -88,7 +88,7 @@ class SteadyState:
       start: Index of the first steady batch; None if the run has no steady part.
       outliers: Indices of batches far from their level.
       rate_steady: Items per second of the steady batches.
-      move: rate_steady / rate_default - 1.
+      change: rate_steady / rate_default - 1.
       half_width: Relative 95 % half-width of rate_steady over the steady batches. It
         does not cover the differences between runs.
       period: Number of batches after which times repeat; None if they do not.
@@ -103,7 +103,7 @@ class SteadyState:
     start: int | None = None
     outliers: tuple[int, ...] = ()
     rate_steady: float | None = None
-    move: float | None = None
+    change: float | None = None
     half_width: float | None = None
     period: int | None = None
     trend: float | None = None
@@ -488,7 +488,7 @@ def _complete_steady(
         kind=kind,
         start=start,
         rate_steady=rate,
-        move=None if state.rate_default is None else rate / state.rate_default - 1,
+        change=None if state.rate_default is None else rate / state.rate_default - 1,
         half_width=half_width_over_batches(seconds[start:], work[start:]),
     )
 
@@ -554,10 +554,10 @@ def _list_steady_values(
         values["steady-cycle"] = {"period": state.period}
     if state.half_width is not None:
         values["steady-width"] = {"width": state.half_width}
-    if state.move is not None:
-        is_same = abs(state.move) < _MIN_CHANGE
-        move = {"move": state.move, "warmup": warmup}
-        values["steady-same" if is_same else "steady-moves"] = move
+    if state.change is not None:
+        is_same = abs(state.change) < _MIN_CHANGE
+        change = {"move": state.change, "warmup": warmup}
+        values["steady-same" if is_same else "steady-moves"] = change
     if state.outliers:
         values["steady-outliers"] = {**counts, "outliers": len(state.outliers)}
     if counts["batches"] < _MIN_JUDGED:

@@ -42,7 +42,7 @@ class RankConnection:
         hello: Hello,
         timeout_s: float,
         heartbeat_s: float,
-        survives: Collection[str] = (),
+        roles_that_may_be_lost: Collection[str] = (),
     ) -> None:
         """Create a connection; `join` opens it.
 
@@ -51,10 +51,10 @@ class RankConnection:
           hello: The facts that the rendezvous compares with rank 0.
           timeout_s: Time limit for joining and for leaving.
           heartbeat_s: Silence after which a rank is lost, once all have met.
-          survives: Roles whose loss does not end the run.
+          roles_that_may_be_lost: Roles whose loss does not end the run.
         """
         self._launch = launch
-        self._survives = survives
+        self._roles_that_may_be_lost = roles_that_may_be_lost
         self._timeout_s = timeout_s
         self._heartbeat_s = heartbeat_s
         self._introduction = Introduction(launch, hello, timeout_s)
@@ -89,7 +89,10 @@ class RankConnection:
         deadline = time.monotonic() + self._timeout_s
         if self._launch.rank == 0:
             self._rendezvous = Rendezvous(
-                self._launch, self._timeout_s, self._heartbeat_s, self._survives
+                self._launch,
+                self._timeout_s,
+                self._heartbeat_s,
+                self._roles_that_may_be_lost,
             )
             rank_0_end = self._rendezvous.connect()
             connection = self._introduction.send_hello(rank_0_end, deadline)

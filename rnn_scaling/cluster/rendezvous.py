@@ -48,7 +48,7 @@ class Rendezvous:
         launch: Launch,
         timeout_s: float,
         heartbeat_s: float,
-        survives: Collection[str] = (),
+        roles_that_may_be_lost: Collection[str] = (),
     ) -> None:
         """Listen at the address of the rendezvous.
 
@@ -56,11 +56,11 @@ class Rendezvous:
           launch: The rank of this process, which is 0.
           timeout_s: Time limit for joining.
           heartbeat_s: Silence after which a rank is lost, once all have met.
-          survives: Roles whose loss does not end the run.
+          roles_that_may_be_lost: Roles whose loss does not end the run.
         """
         self.reports: defaultdict[int, list[Any]] = defaultdict(list)
         self._heartbeat_s = heartbeat_s
-        self._survives = survives
+        self._roles_that_may_be_lost = roles_that_may_be_lost
         # A rank may be silent for long while it loads a large library on a shared
         # core. Until the first barrier only the time limit counts.
         self._server = Server(launch, max(timeout_s, heartbeat_s))
@@ -242,7 +242,7 @@ class Rendezvous:
         self._end(connection, Failure(FailureKind.LOST, connection.info.rank, message))
 
     def _end(self, connection: Connection, failure: Failure) -> None:
-        """End a rank, and the run unless it survives the loss of this role."""
+        """End a rank, and the run unless a rank of its role may be lost."""
         info = connection.info
         if info is None or not self._server.is_live(connection) or self._failure:
             self._server.drop(connection)
@@ -250,7 +250,7 @@ class Rendezvous:
         if not self._admission.has_begun and info.rank:
             # A failure of rank 0 ends the run at once: no rank could send it later.
             self._admission.keep_failure(failure)
-        elif info.role in self._survives and info.rank:
+        elif info.role in self._roles_that_may_be_lost and info.rank:
             connection.send(wire.encode("failed", failure=failure.to_json()))
             self._server.drop(connection)
             line = failure.message

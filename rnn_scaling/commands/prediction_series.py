@@ -106,13 +106,15 @@ def _read_tables(path: Path, options: PredictionOptions) -> list[MeasuredSeries]
             "--links and --link_gbit need the bytes of a step, which a table does not "
             "have; omit them"
         )
-    series_of_tables, is_cut = prediction_tables.read(path, options.devices_per_machine)
+    series_of_tables, omits_series = prediction_tables.read(
+        path, options.devices_per_machine
+    )
     if not series_of_tables:
         raise entry.Refusal(
             f"{path} contains no table with a column of devices and a column of rates, "
             "seconds or speedups, in several rows; docs/audit.md lists the header words"
         )
-    if is_cut:
+    if omits_series:
         entry.warn(f"{path}: only the first {len(series_of_tables)} series are read")
     return series_of_tables
 

@@ -176,5 +176,5 @@ def _read_marker(
 
 def _are_hidden_by_load(records: Sequence[Mapping[str, Any]]) -> bool:
     """Return whether all rates are known, and load disturbed some of them."""
-    is_measured = all(row["items_per_second"] is not None for row in records)
-    return is_measured and any(row["runs_disturbed"] for row in records)
+    have_rates = all(row["items_per_second"] is not None for row in records)
+    return have_rates and any(row["runs_disturbed"] for row in records)

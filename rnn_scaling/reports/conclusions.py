@@ -370,7 +370,7 @@ def _range_statements(series: Sequence[SeriesSummary]) -> list[Statement]:
     single_run_series = []
     judged_series = []
     for member in ordered:
-        if not one_series.is_known(_efficiency(member)):
+        if not one_series.has_interval_over_runs(_efficiency(member)):
             single_run_series.append(member)
         elif not _efficiency(member).is_too_wide:
             judged_series.append(member)

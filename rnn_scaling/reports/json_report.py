@@ -184,7 +184,7 @@ def _steady_state_data(summary: Summary, run: RunRecord) -> dict[str, Any]:
         "start": state.start,
         "rate_default": state.rate_default,
         "rate_steady": state.rate_steady,
-        "move": state.move,
+        "move": state.change,
         "text": state_text(state, run),
     }
     measured = Measured.of_run(run)

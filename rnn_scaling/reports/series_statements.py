@@ -79,7 +79,7 @@ def scaling_statements(series: SeriesSummary) -> list[Statement]:
         state(kind, series.title, **values),
         *rate_corrections([fastest]),
     ]
-    if not is_known(fastest.rate):
+    if not has_interval_over_runs(fastest.rate):
         scaling_facts.append(state("single-runs"))
     return [*scaling_facts, *scaling]
 
@@ -102,7 +102,7 @@ def _largest_row_statements(series: SeriesSummary) -> list[Statement]:
     efficiency = row.efficiency_percent
     if efficiency is None:
         return [*rates, state("needs-run-on-one-device")]
-    if not is_known(efficiency):
+    if not has_interval_over_runs(efficiency):
         return [
             state("reaches-about", title, **_efficiency_values(row)),
             *_correction_statements(row),
@@ -150,7 +150,7 @@ def _single_run_statement(row: Row) -> Statement:
     return state("interval-unknown")
 
 
-def is_known(value: Interval) -> bool:
+def has_interval_over_runs(value: Interval) -> bool:
     """Return whether the interval over runs is known.
 
     An interval over the batches of one run does not cover other runs.
@@ -160,7 +160,7 @@ def is_known(value: Interval) -> bool:
 
 def is_precise(value: Interval | None) -> bool:
     """Return whether the interval is known and narrow enough to be useful."""
-    return value is not None and is_known(value) and not value.is_too_wide
+    return value is not None and has_interval_over_runs(value) and not value.is_too_wide
 
 
 def is_corrected(row: Row) -> bool:

@@ -107,8 +107,8 @@ class Estimator:
         """Return the weakest basis of the estimates of these runs."""
         if not self._seconds:
             return Basis.ROUGH if self._rough else Basis.UNKNOWN
-        is_known = all(option in self._seconds for option in options)
-        return Basis.SAME if is_known else Basis.SCALED
+        all_were_measured = all(option in self._seconds for option in options)
+        return Basis.SAME if all_were_measured else Basis.SCALED
 
     def describe(self, options: Sequence[Identity]) -> str:
         """Return how long runs will take, and the source of the estimate."""

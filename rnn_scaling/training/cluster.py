@@ -316,7 +316,7 @@ class Cluster(RunMembers):
             launch.find_engine_address(),
         )
         # If a worker dies, the coordinator gives its steps to other workers.
-        survives = ("worker",) if config.mode.has_coordinator else ()
+        roles_that_may_be_lost = ("worker",) if config.mode.has_coordinator else ()
         # Seconds of silence after which a rank counts as lost.
         self._heartbeat_s = min(cluster.cluster_heartbeat, cluster.cluster_timeout)
         self._connection = RankConnection(
@@ -324,7 +324,7 @@ class Cluster(RunMembers):
             hello=hello,
             timeout_s=cluster.cluster_timeout,
             heartbeat_s=self._heartbeat_s,
-            survives=survives,
+            roles_that_may_be_lost=roles_that_may_be_lost,
         )
         self._joining = _Joining(self._connection, launch.rank)
         self._reporter = _BatchReporter(self._connection)

@@ -66,7 +66,7 @@ def _find_steady_state(
         kind=state.kind,
         start=state.start,
         rate_steady=state.rate_steady,
-        move=state.move,
+        move=state.change,
         half_width=state.half_width,
         period=state.period,
         outliers=tuple(state.outliers),

@@ -53,8 +53,8 @@ def test_late_slow_down_is_cut_where_it_is():
     assert state.kind == StateKind.SLOW_DOWN
     assert state.start == 140
     assert state.rate_steady == pytest.approx(1920 / 1.25, rel=0.006)
-    assert state.move == pytest.approx(state.rate_steady / state.rate_default - 1)
-    assert state.move < -0.1
+    assert state.change == pytest.approx(state.rate_steady / state.rate_default - 1)
+    assert state.change < -0.1
 
 
 @pytest.mark.parametrize("cut", range(3200, 3209))  # a complete block of the search

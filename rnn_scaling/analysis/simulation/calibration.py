@@ -79,7 +79,7 @@ def calibrate(curve: Curve, seed: int) -> tuple[System, list[Statement]]:
     if devices is None:
         return system, [state("simulation-not-calibrated", curve.name)]
 
-    system, is_known = _ensure_inner_link(curve, system)
+    system, has_known_speed = _ensure_inner_link(curve, system)
     ready_s = system.gradients_s.get(devices, 0.0)
     slowdown = max(1.0, ready_s / system.computing_s(devices))
     system = dataclasses.replace(system, exchange_slowdown=slowdown)
@@ -94,7 +94,7 @@ def calibrate(curve: Curve, seed: int) -> tuple[System, list[Statement]]:
     excess_without_exchange = excess_s(_scale_inner_link(system, 0.0))
     values = {"devices": devices, "ms": 1e3 * max(0.0, -excess_without_exchange)}
     # The link of a parameter server is busy with messages of other devices.
-    can_overlap = is_known and system.algorithm != "parameter_server"
+    can_overlap = has_known_speed and system.algorithm != "parameter_server"
     if can_overlap and 0 < excess < system.computing_s(devices):
         values["overlap_ms"] = 1e3 * excess
         system = dataclasses.replace(system, overlap_s=excess)
@@ -109,7 +109,7 @@ def calibrate(curve: Curve, seed: int) -> tuple[System, list[Statement]]:
             factor *= excess_without_exchange / (
                 excess_without_exchange - slower_excess
             )
-    kind = "simulation-slower" if is_known else "simulation-fitted"
+    kind = "simulation-slower" if has_known_speed else "simulation-fitted"
     values["factor"] = factor
     system = _scale_inner_link(system, factor)
     return system, [state(kind, curve.name, **values)]

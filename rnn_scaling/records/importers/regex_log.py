@@ -593,8 +593,8 @@ def _find_other_rate_ratios(measurement: Measurement) -> Iterator[float]:
     is_device_rate = printed_units.is_per_device(text, start, end)
     for match in _NUMBER.finditer(text):
         other_unit = printed_units.find_unit(text, *match.span())
-        is_other = match.end() <= start or end <= match.start()
-        if not is_other or other_unit is None or other_unit.name != unit.name:
+        is_outside = match.end() <= start or end <= match.start()
+        if not is_outside or other_unit is None or other_unit.name != unit.name:
             continue
         # "512 tokens/s, 256 tokens/s/GPU" are two rates of the same step.
         if printed_units.is_per_device(text, *match.span()) is is_device_rate:

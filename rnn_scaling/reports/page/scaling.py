@@ -274,9 +274,9 @@ def _steady_statements(summary: Summary) -> Iterator[Statement]:
     steady_states = summary.steady_states.values()
     num_short = sum(steady.kind == StateKind.TOO_SHORT for steady in steady_states)
     changes = [
-        abs(steady.move)
+        abs(steady.change)
         for steady in steady_states
-        if steady.start is not None and steady.move is not None
+        if steady.start is not None and steady.change is not None
     ]
     if num_short < len(steady_states):
         yield state("steady-runs", steady=len(changes), runs=len(steady_states))

@@ -18,13 +18,13 @@ def main(words: Sequence[str]) -> int:
 
     name = words[0] if words else ""
     if name in _HELP_WORDS:
-        raise entry.Answer(_page(table.GROUPS))
+        raise entry.Answer(_format_help(table.GROUPS))
     if name in _VERSION_WORDS:
         raise entry.Answer(f"rnn_scaling {entry.VERSION}")
     if name in table.COMMANDS:
         return importlib.import_module(table.name_module(name)).main(words[1:])
     if not name:
-        print(_page(table.GROUPS))
+        print(_format_help(table.GROUPS))
         return entry.EXIT_USAGE
     if name in table.RENAMED:
         new_words = table.RENAMED[name]
@@ -39,7 +39,7 @@ def main(words: Sequence[str]) -> int:
     raise entry.Refusal(f"{name} is not a command; {hint}")
 
 
-def _page(groups: Mapping[str, Mapping[str, str]]) -> str:
+def _format_help(groups: Mapping[str, Mapping[str, str]]) -> str:
     """Return the help of the program: every command below the title of its group."""
     program = entry.get_program_name()
     lines = [

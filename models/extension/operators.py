@@ -120,11 +120,11 @@ def choose(setting: str) -> tuple[str | None, str]:
         )
     if setting == "off":
         return None, ""
-    identity, damage = _identity(file)
+    identity, damage = _read_identity(file)
     if identity is None:
         return None, damage
     try:
-        used_set = _library(file).rnn_scaling_use(setting.encode())
+        used_set = _load_library(file).rnn_scaling_use(setting.encode())
     # A wheel that was built with newer libraries does not load.
     except tf.errors.OpError as e:
         return "x86-64", e.message.splitlines()[0]
@@ -162,7 +162,7 @@ def test(file: Path, identity: library.Identity, name: str) -> str:
 
 def load() -> Any:
     """Return the module of the operators: rnn_scaling_lstm and the others of kernels.c."""
-    return _operators(find_library_file())
+    return _load_operators(find_library_file())
 
 
 @functools.cache
@@ -175,7 +175,7 @@ def _warn(line: str) -> None:
 
 
 @functools.cache
-def _identity(file: Path) -> tuple[library.Identity | None, str]:
+def _read_identity(file: Path) -> tuple[library.Identity | None, str]:
     """Return the library's identity, or None and why it must not be loaded."""
     try:
         return library.identify(file), ""
@@ -184,13 +184,13 @@ def _identity(file: Path) -> tuple[library.Identity | None, str]:
 
 
 @functools.cache
-def _operators(file: Path) -> Any:
+def _load_operators(file: Path) -> Any:
     return tf.load_op_library(str(file))
 
 
 @functools.cache
-def _library(file: Path) -> ctypes.CDLL:
-    _operators(file)
+def _load_library(file: Path) -> ctypes.CDLL:
+    _load_operators(file)
     loaded = ctypes.CDLL(str(file))
     loaded.rnn_scaling_use.restype = ctypes.c_char_p
     return loaded

@@ -147,7 +147,7 @@ def _fill(template: str, texts: dict[str, str]) -> str:
     return re.sub("|".join(texts), lambda match: texts[match[0]], template)
 
 
-def _speedup(measured: Measured) -> Interval | None:
+def _compute_speedup(measured: Measured) -> Interval | None:
     """Return items/s on n devices / items/s on one; exactly 1 on one device."""
     if measured.rate is None or measured.base_rate is None:
         return None
@@ -156,9 +156,9 @@ def _speedup(measured: Measured) -> Interval | None:
     return divide_rates(measured.rate, measured.base_rate)
 
 
-def _efficiency(measured: Measured) -> Interval | None:
+def _compute_efficiency(measured: Measured) -> Interval | None:
     """Return speedup / n."""
-    speedup = _speedup(measured)
+    speedup = _compute_speedup(measured)
     if speedup is None or measured.num_devices == 1:
         return speedup
     return speedup.scaled(1 / measured.num_devices)
@@ -197,7 +197,7 @@ def _peak_flops(run: RunRecord, num_devices: int) -> float | None:
     return peak * num_devices / num_local
 
 
-def _parameters(measured: Measured) -> Interval | None:
+def _count_parameters(measured: Measured) -> Interval | None:
     sizes = [run.parameters for run in measured.runs]
     return _mean_count([size.trainable if size else None for size in sizes])
 
@@ -258,7 +258,7 @@ def _peak_device_memory_gib(measured: Measured) -> Interval | None:
     return _mean_gib(peaks)
 
 
-def _accuracy(measured: Measured) -> Interval | None:
+def _compute_accuracy(measured: Measured) -> Interval | None:
     """Return the share of correct predictions in the last batches, at least one."""
     shares = []
     for run in measured.runs:
@@ -437,7 +437,7 @@ SPEEDUP = Metric(
     unit="",
     factor=1,
     digits=2,
-    compute=_speedup,
+    compute=_compute_speedup,
     header="Speedup ratio",
     ideal="n",
     is_main=True,
@@ -448,7 +448,7 @@ EFFICIENCY = Metric(
     unit="%",
     factor=100,
     digits=1,
-    compute=_efficiency,
+    compute=_compute_efficiency,
     ideal="one",
     is_main=True,
 )
@@ -458,7 +458,7 @@ ACCURACY = Metric(
     unit="%",
     factor=100,
     digits=1,
-    compute=_accuracy,
+    compute=_compute_accuracy,
     header="Accuracy at the end (%)",
 )
 COST = Metric(
@@ -514,7 +514,7 @@ MODEL_METRICS = (
         unit="million",
         factor=1e-6,
         digits=2,
-        compute=_parameters,
+        compute=_count_parameters,
         compares_models=True,
     ),
 )

@@ -188,7 +188,7 @@ def _compare_quantity(
         return None
     runs = [*row.good_runs, *reference.good_runs]
     num_steps = min(len(values), len(reference_values), len(_common_items(runs)))
-    tolerance = _tolerance([row, reference], quantity)
+    tolerance = _compute_tolerance([row, reference], quantity)
     digits = _last_digit(runs) if quantity is Quantity.LOSS else 0.0
     differing_steps = []
     for step in range(num_steps):
@@ -267,7 +267,7 @@ def _num_decimals(loss: float | None) -> int:
     return len(f"{loss:.12f}".rstrip("0").partition(".")[2])
 
 
-def _tolerance(rows: Sequence[Row], quantity: Quantity) -> float:
+def _compute_tolerance(rows: Sequence[Row], quantity: Quantity) -> float:
     """Return the largest relative difference of rounding."""
     if quantity is Quantity.LEARNING_RATE:
         return _RATE_TOLERANCE

@@ -85,7 +85,7 @@ class RefusedError(Exception):
 def start(framework: FrameworkTrainer) -> NoReturn:
     """Train the task of the command line and end the process."""
     for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, _interrupt)
+        signal.signal(number, _raise_interrupt)
     entry.leave(lambda: run(framework, handoff.read(sys.argv[1])), at_once=True)
 
 
@@ -376,6 +376,6 @@ def _print_result(result: RunRecord) -> None:
     print_fitted(table.render_runs([result]))
 
 
-def _interrupt(number: int, frame: FrameType | None) -> None:
+def _raise_interrupt(number: int, frame: FrameType | None) -> None:
     """Handle a signal like Ctrl-C."""
     raise KeyboardInterrupt(f"interrupted by {signal.Signals(number).name}")

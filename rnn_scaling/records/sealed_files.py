@@ -3,7 +3,7 @@
 They are for folders that several people or programs add to. The name of a file,
 STEM-DIGEST.json, follows from its content. Therefore two writers never use the same
 name, merges have no conflicts, and an edited file is detected.
-Never change `_digest`: every existing file would seem edited.
+Never change `_compute_digest`: every existing file would seem edited.
 """
 
 import hashlib
@@ -35,7 +35,7 @@ def write(part: Part, folder: Path, stem: str, unsealed: Collection[str] = ()) -
       OSError: If the file cannot be written.
     """
     fields = encode(part)
-    path = folder / f"{stem}-{_digest(fields, unsealed)}.json"
+    path = folder / f"{stem}-{_compute_digest(fields, unsealed)}.json"
     if not path.exists():
         text = json.dumps(fields, separators=(",", ":"), ensure_ascii=False)
         write_text(text + "\n", path)
@@ -61,7 +61,7 @@ def read(path: Path, kind: type[P], schema: str, unsealed: Collection[str] = ())
             f"expected schema {schema}, got {entry.make_plain(file_schema)}; reading it "
             "may need a newer version of this suite"
         )
-    if not path.stem.endswith(f"-{_digest(fields, unsealed)}"):
+    if not path.stem.endswith(f"-{_compute_digest(fields, unsealed)}"):
         raise ValueError(
             "was edited or renamed after it was written; `git log` finds the original"
         )
@@ -72,7 +72,7 @@ def read(path: Path, kind: type[P], schema: str, unsealed: Collection[str] = ())
     return part
 
 
-def _digest(fields: Mapping[str, Any], unsealed: Collection[str]) -> str:
+def _compute_digest(fields: Mapping[str, Any], unsealed: Collection[str]) -> str:
     """Return the digest of the content, which does not depend on line endings."""
     sealed = {name: value for name, value in fields.items() if name not in unsealed}
     text = json.dumps(sealed, sort_keys=True, separators=(",", ":"))

@@ -232,7 +232,7 @@ class BatchCheck:
             return None
         fault = None
         for tower, batch in enumerate(towers.batches):
-            digest = _digest(batch)
+            digest = _compute_digest(batch)
             if digest is None:
                 continue
             step, origin = self._origins.setdefault(digest, (number, tower))
@@ -250,7 +250,7 @@ class BatchCheck:
         return fault
 
 
-def _digest(batch: Any) -> bytes | None:
+def _compute_digest(batch: Any) -> bytes | None:
     """Return a hash of a batch, or None if it is too small to be unique."""
     parts = [np.ascontiguousarray(part) for part in tf.nest.flatten(batch)]
     if sum(part.size for part in parts if part.ndim > 1) < _MIN_IDS:

@@ -43,7 +43,7 @@ def library(library_file):
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(operators, "FOLDER", library_file.parent)
-        yield operators._library(library_file)
+        yield operators._load_library(library_file)
 
 
 @pytest.fixture(params=VARIANTS)

@@ -155,7 +155,7 @@ def copied(library, monkeypatch, tmp_path):
     copy.symlink_to(operators.find_library_file().resolve())
     monkeypatch.setattr(operators, "FOLDER", tmp_path)
     # TensorFlow registers an operator only once.
-    monkeypatch.setattr(operators, "_operators", lambda file: ours)
+    monkeypatch.setattr(operators, "_load_operators", lambda file: ours)
     return copy
 
 
@@ -177,7 +177,7 @@ def test_each_instruction_set_is_tested_once_before_it_is_used(
     monkeypatch.setattr(
         operators_check, "find_failure", lambda: calls.append(1) or failure()
     )
-    if operators._library(copied).rnn_scaling_use(variant.encode()) is None:
+    if operators._load_library(copied).rnn_scaling_use(variant.encode()) is None:
         assert operators.instruction_set() is None and not calls
         return  # the processor lacks it
     with tf.Graph().as_default(), tf.GradientTape():

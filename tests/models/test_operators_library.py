@@ -27,8 +27,10 @@ def file(tf, tmp_path, monkeypatch):
     monkeypatch.setattr(operators, "FOLDER", folder)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.delenv(operators.SWITCH, raising=False)
-    monkeypatch.setattr(operators, "_operators", lambda file: pytest.fail("loaded"))
-    for cached in (operators._identity, operators._warn_once, operators.test):
+    monkeypatch.setattr(
+        operators, "_load_operators", lambda file: pytest.fail("loaded")
+    )
+    for cached in (operators._read_identity, operators._warn_once, operators.test):
         cached.cache_clear()
     path = operators.find_library_file()
     path.write_bytes(library.seal(LINKED, path.name))

@@ -98,7 +98,7 @@ def list_choices(
             if mark not in seen_rows and (base >= 0).any():
                 seen_rows.add(mark)
                 rows = np.unique(base[base >= 0])
-                price += _improbability(layout.columns[columns[0]], rows, shift)
+                price += _compute_improbability(layout.columns[columns[0]], rows, shift)
                 yield Choice(base, keys, rule, price)
 
 
@@ -146,7 +146,7 @@ def _names_baseline(layout: Measurements, target: Column, row: int) -> bool:
     return headers.is_baseline(" ".join(texts))
 
 
-def _improbability(target: Column, rows: np.ndarray, shift: Shift) -> float:
+def _compute_improbability(target: Column, rows: np.ndarray, shift: Shift) -> float:
     """Return how much less likely it is that these rows are the baselines."""
     printed_rows = rows[~np.isnan(target.low[rows])]
     is_one = bool(prints_one(target, shift)[printed_rows].all())

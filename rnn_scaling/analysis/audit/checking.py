@@ -182,11 +182,11 @@ def _make_finding(layout: Measurements, fault: _Detected) -> Finding:
         places=tuple(places),
         relation=fault.relation,
         bits=fault.bits,
-        excerpt=_excerpt(layout.table, [*fault.fits, *fault.shown]),
+        excerpt=_make_excerpt(layout.table, [*fault.fits, *fault.shown]),
     )
 
 
-def _excerpt(
+def _make_excerpt(
     table: Table, cells: Sequence[CellPosition]
 ) -> tuple[tuple[int, tuple[str, ...]], ...]:
     """Return the header and the rows of some cells, with their columns."""

@@ -437,11 +437,11 @@ def build_labels(
     varied_names = find_distinguishing([*sorted(names), *facts], values)
     if any(s.get(DECODER) != s.get("encoder_type") for s in settings):
         varied_names += find_distinguishing([DECODER], settings)
-    labels = [_label(options, varied_names) for options in values]
+    labels = [_make_label(options, varied_names) for options in values]
     return disambiguate(labels, [str(options.get(UNIT, "")) for options in values])
 
 
-def _label(options: Mapping[str, Any], varied_options: Sequence[str]) -> str:
+def _make_label(options: Mapping[str, Any], varied_options: Sequence[str]) -> str:
     """Return the name of a configuration, with the options that vary."""
     mode = options.get("variable_update")
     parts = [

@@ -187,7 +187,7 @@ def make_measured_series(
             first.unit,
             curves.STRONG if first.options["global_batch_size"] else curves.WEAK,
             tuple(map(make_measured_point, series_rows)),
-            _knowledge(series_rows, rows_by_key, links),
+            _collect_knowledge(series_rows, rows_by_key, links),
         )
         refusal = None
         if links.stated and curve.knowledge.summed_bytes is None:
@@ -246,12 +246,12 @@ def make_measured_point(row: Row) -> MeasuredPoint:
     )
 
 
-def _knowledge(
+def _collect_knowledge(
     rows: Sequence[Row], rows_by_key: Mapping[tuple, Row], links: Links
 ) -> Knowledge:
     """Return what the rows of a series, by rising number of devices, have recorded."""
     largest = rows[-1]
-    algorithm = _algorithm(largest)
+    algorithm = _find_algorithm(largest)
     baseline = rows[0].baseline
     step_times = list(_step_times(baseline))
     step_s = None
@@ -280,7 +280,7 @@ def _knowledge(
         hidden_share=_hidden_share(rows),
         step_times=max(step_times, key=len, default=()),
         independent=tuple(map(make_measured_point, independent)),
-        cores=_cores(largest),
+        cores=_count_cores(largest),
         devices_per_machine=links.devices_per_machine,
         gradients_s={count: s for count, s in gradients_s.items() if s},
     )
@@ -302,7 +302,7 @@ def _corrected_step(row: Row, step_s: float | None) -> float | None:
     return step_s * row.measured_rate.value / row.rate.value
 
 
-def _algorithm(row: Row) -> str:
+def _find_algorithm(row: Row) -> str:
     """Return the name in curves.ALGORITHMS; "" if unknown.
 
     Of the modes of other programs, only the one without an exchange is known.
@@ -357,7 +357,7 @@ def _gradients_s(row: Row) -> float | None:
     return math.fsum(times) / len(times) if times else None
 
 
-def _cores(row: Row) -> int | None:
+def _count_cores(row: Row) -> int | None:
     """Return the cores of the one machine whose CPU is the devices of all workers.
 
     Returns:

@@ -64,7 +64,7 @@ def predict(curve: Curve, devices: Sequence[int]) -> Prediction:
     if max(devices) > curve.points[-1].devices:
         _check_growth(curve, average_model)
     points = tuple(_predict_point(curve, average_model, n) for n in devices)
-    statements = _statements(curve, points, average_model)
+    statements = _make_statements(curve, points, average_model)
     return Prediction(curve, points, average_model.weights, tuple(statements))
 
 
@@ -176,7 +176,7 @@ def _lost_shares(average_model: Average, n: int, lost: float) -> dict[str, float
     return parts
 
 
-def _statements(
+def _make_statements(
     curve: Curve, points: Sequence[PredictedPoint], average_model: Average
 ) -> list[Statement]:
     """Return assumptions and limits of the predicted points."""

@@ -240,7 +240,7 @@ def compute_sizes(
         if items:
             num_machines = math.ceil(devices / per_machine)
             seconds = rates[devices].inverse(items)
-            cost = _cost(seconds, num_machines, machine)
+            cost = _compute_cost(seconds, num_machines, machine)
             size = Size(
                 devices,
                 memory_gib=memory,
@@ -268,7 +268,7 @@ def _batch_statements(
     return []
 
 
-def _cost(
+def _compute_cost(
     seconds: Interval, num_machines: int, machine: PricedMachine
 ) -> Interval | None:
     """Return the cost of complete machines for a time; None without a price."""

@@ -128,7 +128,7 @@ def inspect(records: Mapping[str, RunRecord]) -> Inspection:
         if record.graph is None or record.trace is None or record.status != "ok":
             continue
         options = record.options
-        counts = _counts(record, record.graph, record.trace)
+        counts = _count_run(record, record.graph, record.trace)
         differences[False] += _contradiction_statements(name, counts)
         steps = record.trace.kernels.steps
         differences[has_varying_lengths(options)] += _step_differences(name, steps)
@@ -206,7 +206,7 @@ def own_decoder(config: Mapping[str, Any]) -> str:
     return "" if decoder in (None, config["encoder_type"]) else str(decoder)
 
 
-def _counts(record: RunRecord, graph: Graph, trace: Trace) -> StepCounts:
+def _count_run(record: RunRecord, graph: Graph, trace: Trace) -> StepCounts:
     """Return the counts of one traced run."""
     kernels = trace.kernels
     by_phase: Counter[str] = Counter()

@@ -182,7 +182,7 @@ def find_running_average(
     ):  # The last one may be cut short.
         return None
     for stretch in long_stretches:
-        if not _rises([line.rate for line in stretch]):
+        if not _is_rising([line.rate for line in stretch]):
             return None
     is_certain = all(map(_is_straight, long_stretches))
     if len(stretches) > 1 and not is_certain:
@@ -203,7 +203,7 @@ def find_running_average(
     return RunningAverage(rate, rate * total_half_s / total_s, is_certain)
 
 
-def _rises(rates: Sequence[float]) -> bool:
+def _is_rising(rates: Sequence[float]) -> bool:
     """Return whether (nearly) every rate is higher than the one before."""
     falls = sum(rate < previous for previous, rate in itertools.pairwise(rates))
     ties = sum(rate == previous for previous, rate in itertools.pairwise(rates))

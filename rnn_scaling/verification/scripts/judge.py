@@ -61,18 +61,18 @@ def judge(runs: Mapping[str, Record]) -> Verdict:
       runs: The records of the runs by name; see `plan.Conductor`.
     """
     for name in ("serial", "parallel", "reference"):
-        if problem := _problem(name, runs):
+        if problem := _judge_problem(name, runs):
             return problem
     verdict = _Judge(Evidence(runs)).verdict()
     if verdict.answer is Answer.RIGHT:
         # The reference may end early, as its batches are prescribed.
         for name in ("serial", "parallel"):
-            if problem := _failure(name, runs[name]):
+            if problem := _judge_failure(name, runs[name]):
                 return problem
     return verdict
 
 
-def _failure(name: str, run: Record) -> Verdict | None:
+def _judge_failure(name: str, run: Record) -> Verdict | None:
     """Return the verdict if a rank of a run has failed; None if none has.
 
     A rank without inputs for the last steps fails when the other ranks end.
@@ -88,7 +88,7 @@ def _failure(name: str, run: Record) -> Verdict | None:
     return None
 
 
-def _problem(name: str, runs: Mapping[str, Record]) -> Verdict | None:
+def _judge_problem(name: str, runs: Mapping[str, Record]) -> Verdict | None:
     """Return the verdict if a run cannot be judged."""
     run = runs.get(name)
     if run is None:
@@ -104,7 +104,7 @@ def _problem(name: str, runs: Mapping[str, Record]) -> Verdict | None:
         return Verdict(Answer.WRONG, (check,))
     if all(rank["steps"] for rank in run["ranks"]):
         return None
-    if problem := _failure(name, run):
+    if problem := _judge_failure(name, run):
         return problem
     reason = "timed-out" if run["timed_out"] else "no-steps"
     return Verdict(Answer.CANNOT_TELL, reason=reason, values=values)

@@ -156,7 +156,7 @@ def is_same_reading(
     if steps is None:
         return False
     for joint, single in zip(joined, steps):
-        if _multiset(joint) != _multiset(single) or len(joint) != len(single):
+        if _count_rows(joint) != _count_rows(single) or len(joint) != len(single):
             return False
     return True
 
@@ -191,14 +191,14 @@ def skipped(ranks: Sequence[Record], serial: Record) -> tuple[int, int]:
       serial: The run of one process.
     """
     places: dict[str, int] = {}
-    for row in _rows(serial):
+    for row in _list_rows(serial):
         if row in places:
             return 0, 0
         places[row] = len(places)
     read: set[int] = set()
     num_passed = len(places)
     for rank in ranks:
-        known = [places.get(row, len(places)) for row in _rows(rank)]
+        known = [places.get(row, len(places)) for row in _list_rows(rank)]
         own = set(known) - {len(places)}
         if len(own) < 2 or known != sorted(known):
             return 0, 0
@@ -207,7 +207,7 @@ def skipped(ranks: Sequence[Record], serial: Record) -> tuple[int, int]:
     return len(set(range(num_passed)) - read), num_passed
 
 
-def _rows(rank: Record) -> list[str]:
+def _list_rows(rank: Record) -> list[str]:
     """Return the rows of input in all steps, in their order."""
     rows: list[str] = []
     for step in rank["steps"]:
@@ -221,7 +221,7 @@ def num_samples(batches: Sequence[tuple[int, Batch]]) -> int:
     return sum(len(batch) for _, batch in batches)
 
 
-def _multiset(batches: Sequence[tuple[int, Batch]]) -> collections.Counter[int]:
+def _count_rows(batches: Sequence[tuple[int, Batch]]) -> collections.Counter[int]:
     counts: collections.Counter[int] = collections.Counter()
     for _, batch in batches:
         counts.update(batch)

@@ -32,7 +32,7 @@ def _compare(ranks: Sequence[Record]) -> Check | None:
     for number in range(num_steps):
         if len({num_passes(rank, number) for rank in ranks}) > 1:
             break  # The steps of the ranks do not belong together.
-        settings = [_settings(rank, number, have_ended) for rank in ranks]
+        settings = [_read_settings(rank, number, have_ended) for rank in ranks]
         for place, quantity in itertools.product(range(1, len(ranks)), settings[0]):
             names = differing(settings[0][quantity], settings[place][quantity])
             if names:
@@ -50,7 +50,7 @@ def num_passes(rank: Record, number: int) -> int:
     return sum(len(step["micro"]) for step in rank["steps"][: number + 1])
 
 
-def _settings(rank: Record, number: int, have_ended: bool) -> Settings:
+def _read_settings(rank: Record, number: int, have_ended: bool) -> Settings:
     """Return the settings of a step; older records do not contain all of them.
 
     Args:

@@ -417,7 +417,7 @@ def test_an_error_with_a_very_long_value_is_shortened(command, capsys):
     assert module.main(words[command]) == 2
     line, *more_lines = capsys.readouterr().err.splitlines()
     assert len(more_lines) == (command == "compare")  # one line per side
-    assert line.startswith("error: xxx") and line.endswith(": File name too long")
+    assert line.startswith("error: xxx") and ": File name too long" in line
     assert len(line) < 5000
     assert module.main([f"--max_file_mb={name}"]) == 2
     assert "must be a whole number" in capsys.readouterr().err

@@ -1,12 +1,13 @@
-"""Score `ab` on real runs beside a real load: equal sides, and a true difference of 5 %.
+"""Score `ab` on real runs beside a real load: equal sides, and a difference of 5 %.
 
-    python -m benchmarks.ab_trials [--trials=20] [--pairs=6] [--visitors=1] [--out=results/ab_trials]
+    python -m benchmarks.ab_trials [--trials=20] [--pairs=6] [--visitors=1]
+        [--out=results/ab_trials]
 
-Every trial is one command `ab` on a program whose steps multiply matrices a given number
-of times: 500 on both sides (A/A), or 525 and 500, so that the true ratio of the rates is
-1.05 (A/B). Both kinds alternate. With --visitors=N, N processes without a core of their
-own run for 2 s and pause for 3 s; with 0, the load is whatever else runs on the machine.
-Trials that exist in --out are scored without being repeated.
+Every trial is one command `ab` on a program whose steps multiply matrices a given
+number of times: 500 on both sides (A/A), or 525 and 500, so that the true ratio of the
+rates is 1.05 (A/B). Both kinds alternate. With --visitors=N, N processes without a core
+of their own run for 2 s and pause for 3 s; with 0, the load is whatever else runs on
+the machine. Trials that exist in --out are scored without being repeated.
 """
 
 from __future__ import annotations
@@ -25,12 +26,16 @@ from rnn_scaling.analysis.comparison.judgement import Question
 from rnn_scaling.analysis.confidence import Interval
 from rnn_scaling.system.files.markdown import format_table
 
-EQUAL_WORK = 500  # multiplications of a step
-MORE_WORK = 525
-SIZE = 192  # rows of the matrices
-WARM_UP = 10
-MEASURED = 20
+EQUAL_WORK = 500  # multiplications per step
+MORE_WORK = 525  # multiplications per step
+SIZE = 192  # rows and columns of the matrices
+WARM_UP = 10  # steps
+MEASURED = 20  # steps
 PROGRAM = "benchmarks.ab_trials"
+# Work of side A in each kind of trial; side B always has EQUAL_WORK.
+WORK_OF_A = {"equal sides": EQUAL_WORK, "5 % faster": MORE_WORK}
+HEAD = ("sides", "trials", "winner named", "coverage", "half interval", "pairs")
+# Works for 2 s and pauses for 3 s.
 VISITOR = """\
 import time
 while True:
@@ -46,8 +51,8 @@ class Trial:
 
     Attributes:
       truth: The true ratio of the rates, B / A.
-      ratio: The measured one; None if the sides were not compared.
-      num_pairs: Pairs that count.
+      ratio: The measured ratio; None if the sides were not compared.
+      num_pairs: Pairs of runs that the comparison uses.
     """
 
     truth: float
@@ -56,17 +61,21 @@ class Trial:
 
     @property
     def has_winner(self) -> bool:
-        if self.ratio is None or self.ratio.ends is None:
-            return False
-        low, high = self.ratio.ends
-        return not low <= 1.0 <= high
+        """Whether the interval excludes equal sides."""
+        return self._has_interval and not self._contains(1.0)
 
     @property
     def contains_truth(self) -> bool:
-        if self.ratio is None or self.ratio.ends is None:
-            return False
+        """Whether the interval contains the true ratio."""
+        return self._has_interval and self._contains(self.truth)
+
+    @property
+    def _has_interval(self) -> bool:
+        return self.ratio is not None and self.ratio.ends is not None
+
+    def _contains(self, value: float) -> bool:
         low, high = self.ratio.ends
-        return low <= self.truth <= high
+        return low <= value <= high
 
 
 def train(work: int) -> None:
@@ -131,24 +140,44 @@ def visitors(count: int) -> Iterator[None]:
 
 
 def score(name: str, trials: list[Trial]) -> list[str]:
-    """Return a line of the table."""
-    widths = []
+    """Return the table row of one kind of trial."""
+    half_widths = []
     for trial in trials:
         if trial.ratio is not None and trial.ratio.half_width is not None:
-            widths.append(trial.ratio.half_width)
-    widths.sort()
+            half_widths.append(trial.ratio.half_width)
+    half_widths.sort()
+    median_width = ""
+    if half_widths:
+        median_width = f"{half_widths[len(half_widths) // 2]:.1%}"
+    num_winners = sum(trial.has_winner for trial in trials)
+    num_covered = sum(trial.contains_truth for trial in trials)
+    num_pairs = sum(trial.num_pairs for trial in trials)
     return [
         name,
         str(len(trials)),
-        f"{sum(trial.has_winner for trial in trials) / len(trials):.0%}",
-        f"{sum(trial.contains_truth for trial in trials) / len(trials):.0%}",
-        f"{widths[len(widths) // 2]:.1%}" if widths else "",
-        f"{sum(trial.num_pairs for trial in trials) / len(trials):.1f}",
+        f"{num_winners / len(trials):.0%}",
+        f"{num_covered / len(trials):.0%}",
+        median_width,
+        f"{num_pairs / len(trials):.1f}",
     ]
 
 
 def main() -> None:
-    """Run the trials and print their scores."""
+    options = parse_options()
+    if options.work is not None:
+        train(options.work)
+        return
+    trials: dict[str, list[Trial]] = {name: [] for name in WORK_OF_A}
+    with visitors(options.visitors):
+        for number in range(1, options.trials + 1):
+            for name, work_a in WORK_OF_A.items():
+                folder = options.out / f"{work_a}-{number}"
+                trials[name].append(run_trial(folder, work_a, options.pairs))
+    print(format_table(HEAD, [score(name, kind) for name, kind in trials.items()]))
+
+
+def parse_options() -> argparse.Namespace:
+    """Return the options of the benchmark and of the program of a trial."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -175,20 +204,7 @@ def main() -> None:
         type=int,
         help="be the program of a trial, with this number of products per step",
     )
-    options = parser.parse_args()
-    if options.work is not None:
-        train(options.work)
-        return
-    kinds = {"equal sides": EQUAL_WORK, "5 % faster": MORE_WORK}
-    trials: dict[str, list[Trial]] = {name: [] for name in kinds}
-    with visitors(options.visitors):
-        for number in range(1, options.trials + 1):
-            for name, work_a in kinds.items():
-                folder = options.out / f"{work_a}-{number}"
-                trials[name].append(run_trial(folder, work_a, options.pairs))
-    rows = [score(name, found) for name, found in trials.items()]
-    head = ["sides", "trials", "winner named", "coverage", "half interval", "pairs"]
-    print(format_table(head, rows))
+    return parser.parse_args()
 
 
 if __name__ == "__main__":

@@ -1,10 +1,11 @@
-"""Compares all-reduce algorithms and packing on logical CPU devices; prints a Markdown table.
+"""Compare all-reduce algorithms and packing on logical CPU devices.
 
-    python benchmarks/all_reduce.py                    all cases, about two minutes on two cores
+    python benchmarks/all_reduce.py             all cases, two minutes on two cores
     python benchmarks/all_reduce.py --devices=2 --tensors=200 --rounds=50
 
-A step makes each tower's gradients with one multiplication, exchanges them and applies SGD. The variants take turns,
-one step per round, so that other load affects all of them. Compare the ratios.
+A step makes each tower's gradients with one multiplication, exchanges them and applies
+SGD. The variants take turns, one step per round, so that other load affects all of
+them. Prints a Markdown table; compare its ratios.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ import tensorflow as tf
 from absl import app, flags
 
 from rnn_scaling.config import all_reduce_spec
+from rnn_scaling.system.files.markdown import format_table
 from rnn_scaling.training import optimizers
 from rnn_scaling.training.all_reduce import psgpu
 from rnn_scaling.training.all_reduce.exchange import reduce_dense
@@ -47,9 +49,23 @@ flags.DEFINE_integer(
     "rounds", 15, "number of measured steps of each variant", lower_bound=1
 )
 
-# Shares of an LSTM translation network: two embeddings, the softmax layer, six LSTM weights, biases.
-MODEL_SHARES = (250, 250, 250, *[40] * 6, *[1] * 10)
+# Shares of the gradients of an LSTM translation network.
+MODEL_SHARES = (
+    *[250] * 3,  # two embeddings and the softmax layer
+    *[40] * 6,  # weights of the LSTM layers
+    *[1] * 10,  # biases
+)
 BASELINE = "pscpu"
+HEAD = (
+    "devices",
+    "tensors",
+    "exchange",
+    "wall ms",
+    "CPU ms",
+    f"wall / {BASELINE}",
+    f"CPU / {BASELINE}",
+)
+# Gradients [tower][weight].
 Grads = Sequence[Sequence[tf.Tensor]]
 Exchange = Callable[[Grads], Grads]
 
@@ -64,49 +80,64 @@ class Variant:
     cpu_s: list[float] = dataclasses.field(default_factory=list)
 
     def measure(self) -> None:
-        wall, cpu = time.perf_counter(), time.process_time()
+        """Make one step and store its seconds."""
+        wall_start = time.perf_counter()
+        cpu_start = time.process_time()
         self.step()
-        self.wall_s.append(time.perf_counter() - wall)
-        self.cpu_s.append(time.process_time() - cpu)
+        self.wall_s.append(time.perf_counter() - wall_start)
+        self.cpu_s.append(time.process_time() - cpu_start)
 
 
-def sizes_of(tensors: str, parameters: int) -> list[int]:
-    """Elements of each gradient."""
+def gradient_sizes(tensors: str, parameters: int) -> list[int]:
+    """Return the number of elements of each gradient.
+
+    Args:
+      tensors: A value of --tensors.
+      parameters: Elements of all gradients.
+    """
     shares = MODEL_SHARES if tensors == "model" else (1,) * int(tensors)
     return [parameters * share // sum(shares) for share in shares]
 
 
-def exchanges(devices: Sequence[str]) -> dict[str, Exchange]:
-    """Name -> exchange, for every algorithm that runs on these CPUs and for packing before the best of them."""
+def make_exchanges(devices: Sequence[str]) -> dict[str, Exchange]:
+    """Return every algorithm that runs on these CPUs, and packing, by name."""
     count = len(devices)
 
-    def spec(text: str, repacking: int = 0, max_bytes: int = 0) -> Exchange:
-        segments = all_reduce_spec.parse(text)
+    def from_spec(spec: str, repacking: int = 0, max_bytes: int = 0) -> Exchange:
+        segments = all_reduce_spec.parse(spec)
         return lambda grads: reduce_dense(
             grads, devices, segments, repacking, max_bytes, 10
         )
 
-    def one_device(grads: Grads) -> Grads:
+    def add_on_one_device(grads: Grads) -> Grads:
         reduce = psgpu.build(devices, 1, devices[:1])
-        return list(
-            zip(*(reduce(tensors) for tensors in zip(*grads, strict=True)), strict=True)
-        )
+        reduced = [reduce(tensors) for tensors in zip(*grads, strict=True)]
+        return list(zip(*reduced, strict=True))
 
-    return {
+    exchanges: dict[str, Exchange] = {
         "nothing exchanged": lambda grads: grads,
-        "AddN on one device": one_device,
-        **{text: spec(text) for text in ("pscpu", f"pscpu#{count}", "hierarchical", "rechd")},
-        **{text: spec(text) for text in ("xring", f"xring#{count}", "collective")},
-        f"pscpu, repacking={count}": spec("pscpu", repacking=count),
-        "pscpu, packs up to 1 MiB": spec("pscpu", max_bytes=2**20),
-        "collective, packs up to 1 MiB": spec("collective", max_bytes=2**20),
-    }  # fmt: skip
+        "AddN on one device": add_on_one_device,
+    }
+    for spec in (
+        "pscpu",
+        f"pscpu#{count}",
+        "hierarchical",
+        "rechd",
+        "xring",
+        f"xring#{count}",
+        "collective",
+    ):
+        exchanges[spec] = from_spec(spec)
+    exchanges[f"pscpu, repacking={count}"] = from_spec("pscpu", repacking=count)
+    for spec in ("pscpu", "collective"):
+        exchanges[f"{spec}, packs up to 1 MiB"] = from_spec(spec, max_bytes=2**20)
+    return exchanges
 
 
 def build_step(
     exchange: Exchange, weights: Sequence[Sequence[tf.Variable]], devices: Sequence[str]
 ) -> Callable[[], None]:
-    """One step: gradients of all towers, their exchange, the update."""
+    """Return one step: gradients of all towers, their exchange, the update."""
     sgd = optimizers.build("sgd", 1e-6)
 
     @tf.function
@@ -123,20 +154,21 @@ def build_step(
 
 
 def run_case(devices: Sequence[str], tensors: str) -> list[Variant]:
-    """Measures every variant on these devices."""
+    """Measure every variant on these devices.
+
+    Args:
+      tensors: A value of --tensors.
+    """
     weights = []
     for device in devices:
+        tower = []
         with tf.device(device):
-            weights.append(
-                [
-                    tf.Variable(tf.ones([size]))
-                    for size in sizes_of(tensors, FLAGS.parameters)
-                ]
-            )
-    variants = [
-        Variant(name, build_step(e, weights, devices))
-        for name, e in exchanges(devices).items()
-    ]
+            for size in gradient_sizes(tensors, FLAGS.parameters):
+                tower.append(tf.Variable(tf.ones([size])))
+        weights.append(tower)
+    variants = []
+    for name, exchange in make_exchanges(devices).items():
+        variants.append(Variant(name, build_step(exchange, weights, devices)))
     for variant in variants:
         for _ in range(2):
             variant.step()
@@ -146,48 +178,56 @@ def run_case(devices: Sequence[str], tensors: str) -> list[Variant]:
     return variants
 
 
-def rows(num_devices: int, tensors: str, variants: Sequence[Variant]) -> list[str]:
-    """A line a variant; ratios are medians over the rounds."""
-    base = next(v for v in variants if v.name == BASELINE)
-    lines = []
-    for v in variants:
-        wall = statistics.median(
-            a / b for a, b in zip(v.wall_s, base.wall_s, strict=True)
-        )
-        cpu = statistics.median(a / b for a, b in zip(v.cpu_s, base.cpu_s, strict=True))
-        wall_ms, cpu_ms = (
-            1e3 * statistics.median(v.wall_s),
-            1e3 * statistics.median(v.cpu_s),
-        )
-        lines.append(
-            f"| {num_devices} | {tensors} | {v.name} | {wall_ms:.1f} | {cpu_ms:.1f} | {wall:.2f} | {cpu:.2f} |"
-        )
-    return lines
+def table_rows(
+    num_devices: int, tensors: str, variants: Sequence[Variant]
+) -> list[list]:
+    """Return the row of each variant; ratios are medians over the rounds."""
+    [baseline] = [variant for variant in variants if variant.name == BASELINE]
+    rows = []
+    for variant in variants:
+        cells = [
+            num_devices,
+            tensors,
+            variant.name,
+            f"{1e3 * statistics.median(variant.wall_s):.1f}",
+            f"{1e3 * statistics.median(variant.cpu_s):.1f}",
+            f"{median_ratio(variant.wall_s, baseline.wall_s):.2f}",
+            f"{median_ratio(variant.cpu_s, baseline.cpu_s):.2f}",
+        ]
+        rows.append(cells)
+    return rows
+
+
+def median_ratio(seconds: Sequence[float], baseline_s: Sequence[float]) -> float:
+    """Return the median over the rounds of the ratio of two variants."""
+    ratios = [own / base for own, base in zip(seconds, baseline_s, strict=True)]
+    return statistics.median(ratios)
+
+
+def set_up_devices(count: int) -> list[str]:
+    """Make logical CPU devices of one thread each, and return their names."""
+    tf.config.threading.set_intra_op_parallelism_threads(1)
+    tf.config.threading.set_inter_op_parallelism_threads(count)
+    cpu = tf.config.list_physical_devices("CPU")[0]
+    logical = [tf.config.LogicalDeviceConfiguration() for _ in range(count)]
+    tf.config.set_logical_device_configuration(cpu, logical)
+    return [device.name for device in tf.config.list_logical_devices("CPU")]
 
 
 def main(argv: Sequence[str]) -> None:
     if len(argv) > 1:
         raise app.UsageError(f"unknown argument {argv[1]}")
-    tf.get_logger().setLevel(
-        "ERROR"
-    )  # it warns of functions made in a loop, as the variants are
+    # TensorFlow warns of functions that are made in a loop, as the variants are.
+    tf.get_logger().setLevel("ERROR")
     counts = [int(count) for count in FLAGS.devices]
-    tf.config.threading.set_intra_op_parallelism_threads(1)
-    tf.config.threading.set_inter_op_parallelism_threads(max(counts))
-    cpu = tf.config.list_physical_devices("CPU")[0]
-    logical = [tf.config.LogicalDeviceConfiguration() for _ in range(max(counts))]
-    tf.config.set_logical_device_configuration(cpu, logical)
-    devices = [device.name for device in tf.config.list_logical_devices("CPU")]
-    print(
-        f"| devices | tensors | exchange | wall ms | CPU ms | wall / {BASELINE} | CPU / {BASELINE} |"
-    )
-    print("|---|---|---|---|---|---|---|")
+    devices = set_up_devices(max(counts))
+    rows = []
     for count in counts:
         for tensors in FLAGS.tensors:
-            print(
-                "\n".join(rows(count, tensors, run_case(devices[:count], tensors))),
-                flush=True,
-            )
+            print(f"{count} devices, {tensors} tensors", file=sys.stderr)
+            variants = run_case(devices[:count], tensors)
+            rows += table_rows(count, tensors, variants)
+    print(format_table(HEAD, rows, padded=False), end="")
 
 
 if __name__ == "__main__":

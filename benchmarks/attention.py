@@ -1,8 +1,11 @@
-"""Times the forward and backward pass of `nmt` with each attention, interleaved in one process on one thread.
+"""Time the forward and backward pass of `nmt` with each attention.
 
-    MALLOC_TRIM_THRESHOLD_=4000000000 MALLOC_MMAP_THRESHOLD_=4000000000 python -m benchmarks.attention [--rounds=14]
+    MALLOC_TRIM_THRESHOLD_=4000000000 MALLOC_MMAP_THRESHOLD_=4000000000 \\
+        python -m benchmarks.attention [--rounds=14]
 
-The model is preset small. Milliseconds are CPU time of the process, so other processes affect them only by the caches.
+The model is preset small. The networks take turns in one process on one thread.
+Milliseconds are CPU time of the process, so other processes affect them only by the
+caches.
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ import numpy as np
 from absl import app, flags
 
 from rnn_scaling.models.config import ModelConfig
+from rnn_scaling.system.files.markdown import format_table
 
 FLAGS = flags.FLAGS
 flags.DEFINE_integer(
@@ -27,35 +31,74 @@ flags.DEFINE_integer(
 )
 flags.DEFINE_integer("length", 30, "number of words in each sentence", lower_bound=1)
 
-ATTENTION: dict[str, Any] = {"model": "nmt_attention"}
+# Options of the model, in addition to preset small.
 NETWORKS: dict[str, dict[str, Any]] = {
     "nmt": {},
-    "luong": ATTENTION,
-    "luong, dynamic_rnn": {**ATTENTION, "decoder_type": "dynamic_rnn"},
-    "bahdanau": {**ATTENTION, "attention": "bahdanau"},
+    "luong": {"model": "nmt_attention"},
+    "luong, dynamic_rnn": {"model": "nmt_attention", "decoder_type": "dynamic_rnn"},
+    "bahdanau": {"model": "nmt_attention", "attention": "bahdanau"},
     "bahdanau, dynamic_rnn": {
-        **ATTENTION,
+        "model": "nmt_attention",
         "attention": "bahdanau",
         "decoder_type": "dynamic_rnn",
     },
-    "gnmt_v2's shape, luong": {**ATTENTION, "attention_architecture": "gnmt_v2"},
+    "gnmt_v2's shape, luong": {
+        "model": "nmt_attention",
+        "attention_architecture": "gnmt_v2",
+    },
     "gnmt_v2's shape, bahdanau": {
-        **ATTENTION,
+        "model": "nmt_attention",
         "attention_architecture": "gnmt_v2",
         "attention": "bahdanau",
     },
 }
+HEAD = ("network", "GFLOP per step", "lowest CPU ms", "median")
 
 
-def make_step(
+class Network:
+    """A step of a network, and what it costs.
+
+    Attributes:
+      gflop: Matrix products of a step.
+      cpu_ms: CPU milliseconds of each timed step.
+    """
+
+    def __init__(self, config: ModelConfig, batch_size: int, length: int) -> None:
+        """Build the step.
+
+        Args:
+          batch_size: Sentence pairs per step.
+          length: Words per sentence.
+        """
+        from rnn_scaling.models import workloads
+
+        self._step = build_step(config, batch_size, length)
+        sizes = {**vars(config), "src_max_len": length, "tgt_max_len": length}
+        flops = workloads.WORKLOADS[config.model].flops_per_sample(sizes)
+        self.gflop = batch_size * flops / 1e9
+        self.cpu_ms: list[float] = []
+
+    def warm_up(self) -> None:
+        """Make two steps; the first one traces the function."""
+        self._step()
+        self._step()
+
+    def measure(self) -> None:
+        """Make one step and store its time."""
+        start = time.process_time()
+        loss, _ = self._step()
+        loss.numpy()
+        self.cpu_ms.append(1e3 * (time.process_time() - start))
+
+
+def build_step(
     config: ModelConfig, batch_size: int, length: int
-) -> tuple[Callable[[], Any], float]:
-    """One step without update, and its GFLOP.
+) -> Callable[[], tuple[Any, list]]:
+    """Return a step without update, which returns the loss and a part of each gradient.
 
     Args:
-      config: the network.
-      batch_size: sentence pairs.
-      length: words of each.
+      batch_size: Sentence pairs per step.
+      length: Words per sentence.
     """
     import tensorflow as tf
 
@@ -64,64 +107,55 @@ def make_step(
 
     network = workloads.load(config.model).build(config, "CPU")
     rng = np.random.default_rng(0)
-    source, inputs, outputs = (
-        tf.constant(rng.integers(0, config.tgt_vocab_size, (length, batch_size)))
-        for _ in range(3)
-    )
-    full = tf.constant([length] * batch_size)
-    batch = Batch(source, full, inputs, outputs, full)
-    values = {
-        name: tf.Variable(value)
-        for name, value in workload.make_first_values(network.variables, 1).items()
-    }
+    ids = rng.integers(0, config.tgt_vocab_size, (3, length, batch_size))
+    source, target_input, target_output = map(tf.constant, ids)
+    lengths = tf.constant([length] * batch_size)
+    batch = Batch(source, lengths, target_input, target_output, lengths)
+    variables = {}
+    for name, value in workload.make_first_values(network.variables, 1).items():
+        variables[name] = tf.Variable(value)
 
     @tf.function(autograph=False)
     def step() -> tuple[tf.Tensor, list[tf.Tensor]]:
-        ids = network.lookups(batch)
-        rows = {name: tf.gather(values[name], ids[name]) for name in ids}
-        weights = {
-            name: value.read_value()
-            for name, value in values.items()
-            if name not in ids
-        }
+        weights = {}
+        rows = {}
+        ids_by_name = network.lookups(batch)
+        for name, variable in variables.items():
+            if name in ids_by_name:
+                rows[name] = tf.gather(variable, ids_by_name[name])
+            else:
+                weights[name] = variable.read_value()
         loss = network.forward(weights, rows, batch, tf.constant([0, 1])).loss_sum
         gradients = tf.gradients(loss, [*weights.values(), *rows.values()])
         return loss, [tf.reshape(gradient, [-1])[0] for gradient in gradients]
 
-    lengths = {"src_max_len": length, "tgt_max_len": length}
-    return step, batch_size * workloads.WORKLOADS[config.model].flops_per_sample(
-        {**vars(config), **lengths}
-    ) / 1e9
+    return step
 
 
 def main(argv: Sequence[str]) -> None:
-    sys.modules["keras"] = None  # type: ignore[assignment]  # a third of TensorFlow's import, and not used
+    # Keras is a third of TensorFlow's import, and not used.
+    sys.modules["keras"] = None  # type: ignore[assignment]
     import tensorflow as tf
 
     tf.config.threading.set_intra_op_parallelism_threads(1)
     tf.config.threading.set_inter_op_parallelism_threads(1)
-    steps = {
-        n: make_step(ModelConfig(**each), FLAGS.batch_size, FLAGS.length)
-        for n, each in NETWORKS.items()
-    }
-    for step, _ in steps.values():
-        step()
-        step()
-    times: dict[str, list[float]] = {name: [] for name in steps}
+    networks = {}
+    for name, options in NETWORKS.items():
+        config = ModelConfig(**options)
+        networks[name] = Network(config, FLAGS.batch_size, FLAGS.length)
+        networks[name].warm_up()
     for _ in range(FLAGS.rounds):
-        for name, (step, _) in steps.items():
-            for _ in range(2):
-                begun = time.process_time()
-                step()[0].numpy()
-                times[name].append(1e3 * (time.process_time() - begun))
-    print(
-        "| network | GFLOP per step | lowest CPU ms | median |\n| --- | --- | "
-        "--- | --- |"
-    )
-    for name, (_, gflop) in steps.items():
-        print(
-            f"| {name} | {gflop:.1f} | {min(times[name]):.0f} | {statistics.median(times[name]):.0f} |"
+        for network in networks.values():
+            network.measure()
+            network.measure()
+    rows = []
+    for name, network in networks.items():
+        lowest_ms = min(network.cpu_ms)
+        median_ms = statistics.median(network.cpu_ms)
+        rows.append(
+            [name, f"{network.gflop:.1f}", f"{lowest_ms:.0f}", f"{median_ms:.0f}"]
         )
+    print(format_table(HEAD, rows, padded=False), end="")
 
 
 if __name__ == "__main__":

@@ -1,17 +1,18 @@
-"""Time the passes of one LSTM or GRU layer: this project, oneDNN's primitives and PyTorch.
+"""Time the passes of an LSTM or GRU layer of this project, oneDNN and PyTorch.
 
     python3 -m venv DIR && DIR/bin/pip install onednn onednn-devel
     g++ -O2 -std=c++17 -IDIR/include benchmarks/onednn_layer.cpp -LDIR/lib -ldnnl \\
         -Wl,--disable-new-dtags,-rpath,$PWD/DIR/lib -o onednn_layer
-    export OCL_ICD_FILENAMES=$PWD/DIR/lib/libintelocl.so    # the wheel's runtime needs it
+    # The wheel's runtime needs this:
+    export OCL_ICD_FILENAMES=$PWD/DIR/lib/libintelocl.so
     python -m benchmarks.layer_passes --onednn=./onednn_layer \\
         --torch_python=.venv-torch/bin/python [--cell=gru] [--dtype=bfloat16]
 
-Each peer is a process with one thread on one core, and is stopped while another one works,
-so that other load affects all of them. All have the same weights and input; the sums of
-their outputs are printed and must agree. "forward" keeps what the backward pass needs;
-"backward" is the time of both passes minus the forward pass. A step includes packing the
-weights, because training changes them in every step.
+Each peer is a process with one thread on one core, and is stopped while another one
+works, so that other load affects all of them. All have the same weights and input; the
+sums of their outputs are printed and must agree. "forward" keeps what the backward pass
+needs; "backward" is the time of both passes minus the forward pass. A step includes
+packing the weights, because training changes them in every step.
 
 The share of the GEMM rate is the pass's matrix products / CPU seconds / the rate of a
 product of 1,024 x 1,024 x 1,024 in the same rounds.
@@ -27,13 +28,17 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.peers import Run, measured, serve, timed
+from benchmarks.peers import add_round_options, measure_peers, serve, time_each
+from rnn_scaling.system.files.markdown import format_table
 
 PASSES = ("forward", "both")
+# Gates of each cell.
 GATES = {"lstm": 4, "gru": 3}
+# Vectors of biases; the reset gate of oneDNN's GRU has a second one.
 BIASES = {"lstm": 4, "gru": 4}
-GEMM_SIZE = 1024
+GEMM_SIZE = 1024  # rows and columns of both matrices
 FORGET_BIAS = 1.0
+HEAD = ("layer", "forward (ms)", "backward (ms)", "both, x own", "sum of outputs")
 
 
 def make_arrays(options: argparse.Namespace) -> dict[str, np.ndarray]:
@@ -98,22 +103,22 @@ def tensorflow_layer(options: argparse.Namespace, is_own: bool) -> Callable[[], 
     run = kernel.build(stack)
     arrays = read_arrays(Path(options.folder), options)
     weights = [tuple(map(tf.Variable, _own_weights(arrays, options.cell)))]
-    x = tf.constant(arrays["x"])
+    inputs = tf.constant(arrays["x"])
     lengths = tf.fill([options.batch_size], options.length)
     shape = (1, options.batch_size, options.units)
     state = tuple(tf.zeros(shape) for _ in stack.cell.STATE)
 
     @tf.function
     def forward() -> tf.Tensor:
-        outputs, _ = run(weights, x, lengths, state, tf.constant([1, 2]))
+        outputs, _ = run(weights, inputs, lengths, state, tf.constant([1, 2]))
         return tf.reduce_sum(tf.cast(outputs, tf.float32))
 
     @tf.function
     def both() -> list[tf.Tensor]:
         with tf.GradientTape() as tape:
-            tape.watch(x)
+            tape.watch(inputs)
             total = forward()
-        gradients = tape.gradient(total, [x, weights])
+        gradients = tape.gradient(total, [inputs, weights])
         # A gradient that the function does not return is not computed.
         return [total, *tf.nest.flatten(gradients)]
 
@@ -167,14 +172,14 @@ def torch_layer(options: argparse.Namespace) -> Callable[[], float]:
         layer.weight_hh_l0.copy_(torch.tensor(w_h.reshape(len(w_h), -1).T.copy()))
         layer.bias_ih_l0.copy_(torch.tensor(bias.reshape(-1)))
         layer.bias_hh_l0.copy_(torch.tensor(bias_h.reshape(-1)))
-    x = torch.tensor(arrays["x"], requires_grad=True)
+    inputs = torch.tensor(arrays["x"], requires_grad=True)
     is_bfloat16 = options.dtype == "bfloat16"
 
     def step() -> float:
         layer.zero_grad(set_to_none=True)
-        x.grad = None
+        inputs.grad = None
         with torch.autocast("cpu", torch.bfloat16, enabled=is_bfloat16):
-            outputs, _ = layer(x)
+            outputs, _ = layer(inputs)
         total = outputs.float().sum()
         if getattr(options, "pass") == "both":
             total.backward()
@@ -189,8 +194,8 @@ def gemm(options: argparse.Namespace) -> Callable[[], float]:
 
     tf.config.threading.set_intra_op_parallelism_threads(1)
     tf.config.threading.set_inter_op_parallelism_threads(1)
-    a = tf.cast(tf.random.normal((GEMM_SIZE, GEMM_SIZE)), options.dtype)
-    return lambda: float(tf.matmul(a, a)[0, 0])
+    matrix = tf.cast(tf.random.normal((GEMM_SIZE, GEMM_SIZE)), options.dtype)
+    return lambda: float(tf.matmul(matrix, matrix)[0, 0])
 
 
 def run_peer(options: argparse.Namespace) -> None:
@@ -202,12 +207,16 @@ def run_peer(options: argparse.Namespace) -> None:
         step = gemm(options)
     else:
         step = tensorflow_layer(options, is_own=options.serve == "own")
-    run: Run = timed(step)
-    serve(step(), run)
+    serve(step(), time_each(step))
 
 
-def command(peer: str, options: argparse.Namespace, folder: Path) -> list[str]:
-    """Return what starts a peer's process."""
+def peer_command(peer: str, options: argparse.Namespace, folder: Path) -> list[str]:
+    """Write the arrays for a peer, and return the command line that starts it.
+
+    Args:
+      peer: An implementation and a pass, such as "own both"; or "gemm".
+      folder: Folder for the arrays.
+    """
     name, _, pass_name = peer.partition(" ")
     write_arrays(folder, options)
     sizes = [options.length, options.batch_size, options.input_dim, options.units]
@@ -223,13 +232,33 @@ def command(peer: str, options: argparse.Namespace, folder: Path) -> list[str]:
 
 
 def gflop_of_forward(options: argparse.Namespace) -> float:
-    """Return the matrix products of the forward pass in GFLOP; backward has twice as many."""
+    """Return the GFLOP of the forward pass's products; backward has twice as many."""
     inputs = options.input_dim + options.units
     columns = GATES[options.cell] * options.units
     return 2 * options.length * options.batch_size * inputs * columns / 1e9
 
 
 def main() -> None:
+    options = parse_options()
+    if options.serve:
+        run_peer(options)
+        return
+    os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+    names = ["own", "stock"]
+    if options.onednn:
+        names.append("onednn")
+    if options.torch_python:
+        names.append("torch")
+    options.peers = [f"{name} {pass_name}" for name in names for pass_name in PASSES]
+    options.peers.append("gemm")
+    peers, times = measure_peers(
+        options, lambda peer, npz: peer_command(peer, options, npz.parent / "arrays")
+    )
+    print_table(options, names, [peer.first_loss for peer in peers], times)
+
+
+def parse_options() -> argparse.Namespace:
+    """Return the options of the benchmark and of the processes that it starts."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument(
         "--cell", choices=list(GATES), default="lstm", help="cell of the layer"
@@ -248,25 +277,12 @@ def main() -> None:
     parser.add_argument(
         "--units", type=int, default=256, help="hidden size of the layer"
     )
-    parser.add_argument(
-        "--rounds",
-        type=int,
-        default=8,
-        help="number of rounds; each one times every peer",
-    )
-    parser.add_argument(
-        "--steps", type=int, default=10, help="number of steps of each peer in a round"
-    )
-    parser.add_argument(
-        "--warmup",
-        type=int,
-        default=5,
-        help="number of steps of each peer before the first round",
-    )
+    add_round_options(parser, steps=10, warmup=5)
     parser.add_argument(
         "--onednn",
         default="",
-        help="path of the program onednn_layer; without it, there are no rows of oneDNN",
+        help="path of the program onednn_layer; "
+        "without it, there are no rows of oneDNN",
     )
     parser.add_argument(
         "--torch_python",
@@ -276,20 +292,7 @@ def main() -> None:
     parser.add_argument("--serve", default="", help=argparse.SUPPRESS)
     parser.add_argument("--pass", default="forward", help=argparse.SUPPRESS)
     parser.add_argument("--folder", default="", help=argparse.SUPPRESS)
-    options = parser.parse_args()
-    if options.serve:
-        run_peer(options)
-        return
-    os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
-    names = ["own", "stock"]
-    names += ["onednn"] if options.onednn else []
-    names += ["torch"] if options.torch_python else []
-    options.peers = [f"{name} {pass_name}" for name in names for pass_name in PASSES]
-    options.peers.append("gemm")
-    peers, times = measured(
-        options, lambda peer, npz: command(peer, options, npz.parent / "arrays")
-    )
-    print_table(options, names, [peer.first_loss for peer in peers], times)
+    return parser.parse_args()
 
 
 def print_table(
@@ -308,12 +311,13 @@ def print_table(
     sizes = f"T={options.length} B={options.batch_size} D={options.input_dim}"
     print(f"{options.cell}, {options.dtype}, {sizes} U={options.units}, one core;")
     print(f"GEMM rate {gemm_rate:.0f} GFLOP/s; forward {gflop:.2f} GFLOP.\n")
-    print("| layer | forward (ms) | backward (ms) | both, x own | sum of outputs |")
-    print("| --- | --: | --: | --: | --: |")
+    rows = []
+    own_both_s = times[:, 1, 1]
     for number, name in enumerate(names):
         forward_s = cpu_s[2 * number]
-        backward_s = np.median(times[:, 2 * number + 1, 1] - times[:, 2 * number, 1])
-        ratio = np.median(times[:, 2 * number + 1, 1] / times[:, 1, 1])
+        both_s = times[:, 2 * number + 1, 1]
+        backward_s = np.median(both_s - times[:, 2 * number, 1])
+        ratio = np.median(both_s / own_both_s)
         forward_share = gflop / forward_s / gemm_rate
         backward_share = 2 * gflop / backward_s / gemm_rate
         cells = [
@@ -323,7 +327,8 @@ def print_table(
             f"{ratio:.2f}",
             f"{sums[2 * number]:.4f}",
         ]
-        print(f"| {' | '.join(cells)} |")
+        rows.append(cells)
+    print(format_table(HEAD, rows), end="")
 
 
 if __name__ == "__main__":

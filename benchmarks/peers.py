@@ -1,6 +1,7 @@
-"""Peers of a benchmark: processes that make training steps in turns, each stopped while another one works.
+"""Peers of a benchmark: processes that make training steps in turns.
 
-A peer calls `serve`; it may run under another Python, which needs NumPy only.
+Each peer is stopped while another one works. A peer calls `serve`; it may run under
+another Python, which needs only NumPy.
 """
 
 from __future__ import annotations
@@ -20,60 +21,74 @@ import numpy as np
 
 from rnn_scaling.system.processes import parent_death_launcher
 
-Run = Callable[[int], tuple[list[float], list[float]]]
-"""Makes so many steps -> wall and CPU seconds of each."""
+# Makes a number of steps; returns wall seconds and CPU seconds, each per step.
+TimeSteps = Callable[[int], tuple[list[float], list[float]]]
 
 
 class Peer:
     """A process that makes steps when asked and is stopped in between."""
 
     def __init__(self, name: str, command: list[str], log: Path) -> None:
-        """log: the file for its stderr."""
-        self.name, self._log = name, log
-        words = [
-            sys.executable,
-            parent_death_launcher.__file__,
-            str(os.getpid()),
-            *command,
-        ]
-        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+        """Start the process and stop it after its first step.
+
+        Args:
+          log: File for its stderr.
+        """
+        self.name = name
+        self._log = log
+        launcher = [sys.executable, parent_death_launcher.__file__, str(os.getpid())]
         environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
         with log.open("w") as stderr:
             self._process = subprocess.Popen(
-                words, stderr=stderr, env=environment, **pipes
+                [*launcher, *command],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=stderr,
+                text=True,
+                env=environment,
             )
-        self.first_loss = self._answer()["loss"]
+        self.first_loss = self._read_answer()["loss"]
         self._process.send_signal(signal.SIGSTOP)
 
     def measure(self, count: int) -> np.ndarray:
-        """(wall, CPU) seconds of a step, means of `count`."""
+        """Make `count` steps.
+
+        Returns:
+          Wall seconds and CPU seconds per step.
+        """
         self._process.send_signal(signal.SIGCONT)
         print(count, file=self._process.stdin, flush=True)
-        answer = self._answer()
+        answer = self._read_answer()
         self._process.send_signal(signal.SIGSTOP)
         return np.array([np.mean(answer["wall_s"]), np.mean(answer["cpu_s"])])
 
     def close(self) -> None:
-        """Ends the process."""
+        """End the process."""
         self._process.kill()
         self._process.wait()
 
-    def _answer(self) -> dict:
+    def _read_answer(self) -> dict:
+        """Return the next line of JSON that the process prints."""
         for line in self._process.stdout:
             if line.startswith("{"):
                 return json.loads(line)
-        sys.exit(
-            f"error: the process of {self.name} ended: {self._log.read_text()[-2000:]}"
-        )
+        end_of_log = self._log.read_text()[-2000:]
+        sys.exit(f"error: the process of {self.name} ended: {end_of_log}")
 
 
-def measured(
+def measure_peers(
     options: argparse.Namespace, command: Callable[[str, Path], list[str]]
 ) -> tuple[list[Peer], np.ndarray]:
-    """The peers of --peers after --rounds in turns, and their times: [round, peer, (wall, CPU)] seconds of a step.
+    """Start the peers of --peers and time them in turns.
 
     Args:
-      command: (name of a peer, file of weights and batch) -> what starts its process.
+      options: --peers, --warmup, --rounds and --steps are used.
+      command: Returns the command line of a peer, given its name and the path of the
+        file in which the first peer stores weights and batch for the others.
+
+    Returns:
+      The peers, which have ended, and the seconds per step
+      [round, peer, (wall, CPU)].
     """
     peers: list[Peer] = []
     with tempfile.TemporaryDirectory() as folder:
@@ -86,11 +101,7 @@ def measured(
                 peer.measure(options.warmup)
             rounds = []
             for number in range(options.rounds):
-                seconds = {
-                    peer.name: peer.measure(options.steps)
-                    for peer in (peers if number % 2 else peers[::-1])
-                }
-                rounds.append([seconds[peer.name] for peer in peers])
+                rounds.append(_measure_round(peers, options.steps, number % 2 == 0))
                 print(f"round {number + 1} of {options.rounds}", file=sys.stderr)
         finally:
             for peer in peers:
@@ -98,45 +109,98 @@ def measured(
     return peers, np.array(rounds)
 
 
-def serve(loss: float, run: Run) -> None:
-    """A peer's side: tells its first loss, then the times of as many steps as each line asks for."""
-    print(json.dumps({"loss": loss}), flush=True)
+def _measure_round(
+    peers: list[Peer], num_steps: int, is_backwards: bool
+) -> list[np.ndarray]:
+    """Return wall and CPU seconds per step of each peer, in the order of `peers`.
+
+    Args:
+      is_backwards: Whether the last peer is measured first.
+    """
+    order = list(peers)
+    if is_backwards:
+        order.reverse()
+    seconds = {peer.name: peer.measure(num_steps) for peer in order}
+    return [seconds[peer.name] for peer in peers]
+
+
+def serve(first_loss: float, time_steps: TimeSteps) -> None:
+    """Be a peer: print the first loss, then the times of the steps of each request.
+
+    A request is a line of stdin with a number of steps. The end of stdin ends the loop.
+    """
+    print(json.dumps({"loss": first_loss}), flush=True)
     for line in sys.stdin:
-        wall_s, cpu_s = run(int(line))
+        wall_s, cpu_s = time_steps(int(line))
         print(json.dumps({"wall_s": wall_s, "cpu_s": cpu_s}), flush=True)
 
 
-def timed(step: Callable[[], object]) -> Run:
-    """A `Run` of single steps, which end before they return."""
+def time_each(step: Callable[[], object]) -> TimeSteps:
+    """Return a function that times each call of `step`, which waits for its result."""
 
-    def run(count: int) -> tuple[list[float], list[float]]:
-        wall_s, cpu_s = [], []
+    def time_steps(count: int) -> tuple[list[float], list[float]]:
+        wall_s = []
+        cpu_s = []
         for _ in range(count):
-            wall, cpu = time.perf_counter(), time.process_time()
+            wall_start = time.perf_counter()
+            cpu_start = time.process_time()
             step()
-            wall_s.append(time.perf_counter() - wall)
-            cpu_s.append(time.process_time() - cpu)
+            wall_s.append(time.perf_counter() - wall_start)
+            cpu_s.append(time.process_time() - cpu_start)
         return wall_s, cpu_s
 
-    return run
+    return time_steps
 
 
-def start_tensorflow(threads: int) -> None:
-    """Sets TensorFlow's pools as the trainer does for one device with so many cores."""
+def set_tensorflow_threads(num_cores: int) -> None:
+    """Set TensorFlow's thread pools as the trainer does for one device."""
     import tensorflow as tf
 
-    tf.config.threading.set_intra_op_parallelism_threads(threads)
-    tf.config.threading.set_inter_op_parallelism_threads(2 if threads > 1 else 1)
+    tf.config.threading.set_intra_op_parallelism_threads(num_cores)
+    tf.config.threading.set_inter_op_parallelism_threads(2 if num_cores > 1 else 1)
 
 
-def ratio_text(of_peer: np.ndarray, of_first: np.ndarray) -> str:
-    """What the first peer's step is of another's."""
+def format_ratios(times: np.ndarray, index: int) -> list[str]:
+    """Return the first peer's time / a peer's time: wall and CPU.
+
+    Args:
+      times: Seconds per step [round, peer, (wall, CPU)].
+      index: Number of the peer.
+    """
     from rnn_scaling.analysis.confidence import paired_ratio
 
-    interval = paired_ratio(list(of_peer), list(of_first))
-    ends = (
-        ""
-        if interval.ends is None
-        else f" ({interval.ends[0]:.2f} to {interval.ends[1]:.2f})"
+    if index == 0:
+        return ["1", "1"]
+    texts = []
+    for kind in (0, 1):
+        interval = paired_ratio(list(times[:, index, kind]), list(times[:, 0, kind]))
+        text = f"{interval.value:.2f}"
+        if interval.ends is not None:
+            low, high = interval.ends
+            text += f" ({low:.2f} to {high:.2f})"
+        texts.append(text)
+    return texts
+
+
+def add_round_options(
+    parser: argparse.ArgumentParser, *, steps: int, warmup: int
+) -> None:
+    """Add --rounds, --steps and --warmup with these defaults."""
+    parser.add_argument(
+        "--rounds",
+        type=int,
+        default=8,
+        help="number of rounds; each one times every peer",
     )
-    return f"{interval.value:.2f}{ends}"
+    parser.add_argument(
+        "--steps",
+        type=int,
+        default=steps,
+        help="number of steps of each peer in a round",
+    )
+    parser.add_argument(
+        "--warmup",
+        type=int,
+        default=warmup,
+        help="number of steps of each peer before the first round",
+    )

@@ -1,8 +1,9 @@
-"""Measures the time that a Recorder adds to a step of any loop, in microseconds.
+"""Measure the microseconds that a Recorder adds to a step of any loop.
 
     python -m benchmarks.recorder_cost [--steps=20000] [--rounds=7]
 
-Prints the median, fastest and slowest round: the time per step of a loop that contains only `step`.
+Prints the median, fastest and slowest round: the time per step of a loop that only
+calls `step`.
 """
 
 from __future__ import annotations
@@ -19,9 +20,36 @@ from typing import Any
 import numpy as np
 
 from rnn_scaling import Recorder
+from rnn_scaling.system.files.markdown import format_table
+
+# Steps until the warm-up ends, where the ranks of a run meet.
+NUM_WARMUP = 10
+ITEMS = 64
+LOSS = 2.5
+HEAD = ("step with", "Median (us)", "Fastest (us)", "Slowest (us)")
 
 
 def main() -> None:
+    options = parse_options()
+    rows = []
+    for name, time_case in make_cases(options.steps).items():
+        rounds_us = []
+        with tempfile.TemporaryDirectory() as folder:
+            for number in range(options.rounds):
+                seconds = time_case(Path(folder, f"{number}.json"))
+                rounds_us.append(1e6 * seconds / options.steps)
+        cells = [
+            name,
+            f"{statistics.median(rounds_us):.2f}",
+            f"{min(rounds_us):.2f}",
+            f"{max(rounds_us):.2f}",
+        ]
+        rows.append(cells)
+    print(format_table(HEAD, rows), end="")
+
+
+def parse_options() -> argparse.Namespace:
+    """Return the options of the command line."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -29,61 +57,64 @@ def main() -> None:
         "--steps", type=int, default=20_000, help="number of steps per round"
     )
     parser.add_argument("--rounds", type=int, default=7, help="number of rounds")
-    own = parser.parse_args()
-    loss, items = np.float32(2.5), np.int64(64)
-    cases: dict[str, Callable[[Path], float]] = {
-        "Python's numbers": lambda path: alone(path, own.steps, 64, 2.5),
-        "numpy's numbers": lambda path: alone(path, own.steps, items, loss),
-        "with lines of progress": lambda path: alone(
-            path, own.steps, 64, 2.5, progress=True, num_steps=own.steps
+    return parser.parse_args()
+
+
+def make_cases(num_steps: int) -> dict[str, Callable[[Path], float]]:
+    """Return the cases by name; each records to a path and returns seconds."""
+    items = np.int64(ITEMS)
+    loss = np.float32(LOSS)
+    return {
+        "Python's numbers": lambda path: time_one_process(path, num_steps),
+        "numpy's numbers": lambda path: time_one_process(path, num_steps, items, loss),
+        "with lines of progress": lambda path: time_one_process(
+            path, num_steps, progress=True, num_steps=num_steps
         ),
-        "one of two ranks": lambda path: of_two(path, own.steps),
+        "one of two ranks": lambda path: time_rank_0(path, num_steps),
     }
-    print(
-        "| step with | Median (us) | Fastest (us) | Slowest (us) |\n| --- | ---: | ---: | ---: |"
-    )
-    for name, seconds in cases.items():
-        with tempfile.TemporaryDirectory() as folder:
-            rounds = [
-                1e6 * seconds(Path(folder, f"{n}.json")) / own.steps
-                for n in range(own.rounds)
-            ]
-        print(
-            f"| {name} | {statistics.median(rounds):.2f} | {min(rounds):.2f} | {max(rounds):.2f} |"
-        )
 
 
-def alone(path: Path, steps: int, items: Any, loss: Any, **options: Any) -> float:
-    """Seconds of so many steps of one process."""
+def time_one_process(
+    path: Path, count: int, items: Any = ITEMS, loss: Any = LOSS, **options: Any
+) -> float:
+    """Return the seconds of `count` steps of a single process.
+
+    Args:
+      options: Arguments of the Recorder.
+    """
     with Recorder(path, **options) as recorder:
-        return loop(recorder, steps, items, loss)
+        return time_steps(recorder, count, items, loss)
 
 
-def of_two(path: Path, steps: int) -> float:
-    """Seconds of so many steps of rank 0, once the other rank, which idles, has ended its own."""
-    recorders = [
+def time_rank_0(path: Path, count: int) -> float:
+    """Return the seconds of rank 0's steps after the other rank has made its own."""
+    first, second = (
         Recorder(path, num_devices=2, rank=rank, num_ranks=2) for rank in range(2)
-    ]
-    starting = threading.Thread(target=recorders[1].start)
-    starting.start()
-    recorders[0].start()
-    starting.join()
-    warming = threading.Thread(target=loop, args=(recorders[1], steps, 64, 2.5))
-    warming.start()
-    loop(recorders[0], 10, 64, 2.5)  # to the end of the warm-up, where the ranks meet
-    warming.join()
-    recorders[1].close()
-    seconds = loop(recorders[0], steps - 10, 64, 2.5)
-    recorders[0].close()
+    )
+    # Starting waits for the other rank.
+    second_start = threading.Thread(target=second.start)
+    second_start.start()
+    first.start()
+    second_start.join()
+    # So does the end of the warm-up.
+    second_steps = threading.Thread(target=time_steps, args=(second, count))
+    second_steps.start()
+    time_steps(first, NUM_WARMUP)
+    second_steps.join()
+    second.close()
+    seconds = time_steps(first, count - NUM_WARMUP)
+    first.close()
     return seconds
 
 
-def loop(recorder: Recorder, steps: int, items: Any, loss: Any) -> float:
-    """Seconds of so many steps."""
-    begin = time.perf_counter()
-    for _ in range(steps):
+def time_steps(
+    recorder: Recorder, count: int, items: Any = ITEMS, loss: Any = LOSS
+) -> float:
+    """Return the seconds of `count` steps."""
+    start = time.perf_counter()
+    for _ in range(count):
         recorder.step(items, loss)
-    return time.perf_counter() - begin
+    return time.perf_counter() - start
 
 
 if __name__ == "__main__":

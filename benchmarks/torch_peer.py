@@ -1,10 +1,11 @@
-"""The network of rnn_scaling/frameworks/torch.py: a peer that benchmarks/kernels.py starts and controls by its streams.
+"""The network of rnn_scaling/frameworks/torch.py: a peer of benchmarks/kernels.py.
 
-    torch_peer.py NPZ     NPZ: the weights by their names in models/seq2seq.py, and the batch
+    torch_peer.py NPZ
 
-The command `step float32|bfloat16 COUNT` is one line. The answer is a line of JSON: {"wall_s": [...], "cpu_s": [...],
-"loss": first loss}, or {"error": why PyTorch cannot}. The end of its input ends the process. It needs only PyTorch;
-bfloat16 is `torch.autocast`.
+NPZ contains the weights by their names in models/seq2seq.py, and the batch. A request
+is one line of stdin, `step float32|bfloat16 COUNT`. The answer is a line of JSON:
+{"wall_s": [...], "cpu_s": [...], "loss": first loss}, or {"error": why PyTorch cannot}.
+The end of stdin ends the process. It needs only PyTorch; bfloat16 is `torch.autocast`.
 """
 
 from __future__ import annotations
@@ -24,20 +25,19 @@ from rnn_scaling.frameworks.torch import Seq2Seq, build_optimizer
 def make_step(
     arrays: Mapping[str, np.ndarray], dtype: str
 ) -> Callable[[], torch.Tensor]:
-    """One training step: zero_grad, loss, backward, fused Adam."""
+    """Return one training step: zero_grad, loss, backward, fused Adam."""
     model = Seq2Seq(arrays, float(arrays["forget_bias"]))
-    optimizer = build_optimizer(
-        "adam", [each for each in model.parameters() if each.requires_grad], 1e-3
-    )
-    batch = [
-        torch.tensor(arrays[name]).long()
-        for name in ("source", "target_input", "target_output")
-    ]
+    trained = [weight for weight in model.parameters() if weight.requires_grad]
+    optimizer = build_optimizer("adam", trained, 1e-3)
+    source = torch.tensor(arrays["source"]).long()
+    target_input = torch.tensor(arrays["target_input"]).long()
+    target_output = torch.tensor(arrays["target_output"]).long()
 
     def step() -> torch.Tensor:
         optimizer.zero_grad(set_to_none=True)
         with torch.autocast("cpu", torch.bfloat16, enabled=dtype == "bfloat16"):
-            loss = model(*batch) / batch[2].numel()
+            loss_sum = model(source, target_input, target_output)
+            loss = loss_sum / target_output.numel()
         loss.backward()
         optimizer.step()
         return loss.detach()
@@ -46,13 +46,16 @@ def make_step(
 
 
 def time_steps(step: Callable[[], torch.Tensor], count: int) -> dict[str, Any]:
-    """Seconds of `count` steps, and the loss of the first."""
-    wall_s, cpu_s, losses = [], [], []
+    """Return the seconds of each of `count` steps, and the loss of the first one."""
+    wall_s = []
+    cpu_s = []
+    losses = []
     for _ in range(count):
-        wall, cpu = time.perf_counter(), time.process_time()
+        wall_start = time.perf_counter()
+        cpu_start = time.process_time()
         losses.append(float(step()))
-        wall_s.append(time.perf_counter() - wall)
-        cpu_s.append(time.process_time() - cpu)
+        wall_s.append(time.perf_counter() - wall_start)
+        cpu_s.append(time.process_time() - cpu_start)
     return {"wall_s": wall_s, "cpu_s": cpu_s, "loss": losses[0]}
 
 
@@ -67,8 +70,9 @@ def main() -> None:
             steps[dtype] = make_step(arrays, dtype)
         try:
             answer = time_steps(steps[dtype], int(count))
-        except RuntimeError as e:  # without AVX-512, oneDNN has no bfloat16 LSTM
-            answer = {"error": str(e).splitlines()[0]}
+        except RuntimeError as error:
+            # Without AVX-512, oneDNN has no LSTM in bfloat16.
+            answer = {"error": str(error).splitlines()[0]}
         print(json.dumps(answer), flush=True)
 
 

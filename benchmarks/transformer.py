@@ -1,12 +1,17 @@
-"""Times a training step of the Transformer by this suite and by PyTorch's nn.Transformer, in turns on the same cores.
+"""Time a training step of the Transformer by this suite and by PyTorch.
 
-    python -m benchmarks.transformer --torch_python=/path/to/python [--rounds=8] [--threads=1] [--dtype=float32]
+    python -m benchmarks.transformer --torch_python=/path/to/python
+        [--rounds=8] [--threads=1] [--dtype=float32]
 
-The network is preset transformer_base with a small batch. Each peer is a process with one thread per core, and is
-stopped while another one works, so that other load affects all of them. All start from the same weights and see the
-same batch in every step; the loss of the first step is printed for each and shows that they compute the same (with
---dropout above 0 it differs): forward, backward and fused Adam. The peer `gemm` makes the step's large products alone,
-so its rate is what the machine gives. A ratio is the first peer's time / the other's in the same round, as in
+The network is preset transformer_base with a small batch, and PyTorch's nn.Transformer.
+The peers take turns on the same cores. Each peer is a process with one thread per core,
+and is stopped while another one works, so that other load affects all of them. All
+start from the same weights and see the same batch in every step. The loss of the first
+step is printed for each and shows that they compute the same (with --dropout above 0 it
+differs): forward, backward and fused Adam.
+
+The peer `gemm` makes only the step's large products, so its rate is what the machine
+can reach. A ratio is the first peer's time / the other's in the same round, as in
 benchmarks/resnet50.py. Above 1, the first peer is slower.
 """
 
@@ -16,224 +21,79 @@ import argparse
 import os
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from benchmarks.peers import (
     Peer,
-    Run,
-    measured,
-    ratio_text,
+    TimeSteps,
+    add_round_options,
+    format_ratios,
+    measure_peers,
     serve,
-    start_tensorflow,
-    timed,
+    set_tensorflow_threads,
+    time_each,
 )
+from rnn_scaling.system.files.markdown import format_table
 
+if TYPE_CHECKING:
+    from benchmarks.own_step import OwnStep
+
+# With these, glibc keeps freed arrays and does not fault their pages in again.
 STEADY_MEMORY = {
     "MALLOC_TRIM_THRESHOLD_": "4000000000",
     "MALLOC_MMAP_THRESHOLD_": "4000000000",
 }
+# Options that a process of this program receives.
+PEER_OPTIONS = (
+    "threads",
+    "batch_size",
+    "length",
+    "dtype",
+    "dropout",
+    "label_smoothing",
+)
+# Products of a step: columns of the first matrix, columns of the second one.
+GEMM_SHAPES = (
+    (512, 1536),  # attention: queries, keys and values
+    (512, 2048),  # feed-forward: inner layer
+    (2048, 512),  # feed-forward: outer layer
+    (512, 32_000),  # projection to the vocabulary
+)
+HEAD = (
+    "peer",
+    "step (ms)",
+    "CPU (ms)",
+    "words/s",
+    "GFLOP/s",
+    "first of it (wall)",
+    "(CPU)",
+    "first loss",
+)
 
 
-def ours(options: argparse.Namespace) -> tuple[float, Run]:
-    """The suite's own step; the first of all peers writes weights and batch for PyTorch's."""
-    from rnn_scaling.config import registry
-    from rnn_scaling.config import run_config as configs
-    from rnn_scaling.training import benchmark
-    from rnn_scaling.training.engines.local import Request
-
-    sizes = {
-        "src_max_len": options.length,
-        "tgt_max_len": options.length,
-        "batch_size": options.batch_size,
-    }
-    given = {
-        "data_source": "constant",
-        "variable_update": "independent",
-        "learning_rate": 1e-4,
-        **sizes,
-    }
-    given |= {
-        "dropout": options.dropout,
-        "label_smoothing": options.label_smoothing,
-        "compute_dtype": options.dtype,
-    }
-    given |= {"preset": "transformer_base", "num_devices": 1}
-    config = configs.resolve(given, num_gpus=0, num_cores=options.threads)
-    mode = registry.VARIABLE_UPDATES[config.update.variable_update]
-    request = Request(
-        "cpu", 1, 2 if options.threads > 1 else 1, options.threads, config.model.xla
-    )
-    engine = registry.load(registry.ENGINES, mode.engine).start(request)
-    step = benchmark.build(config, engine)
-    write_arrays(options.npz, config, engine)
-    return step().loss, timed(lambda: step().loss)
-
-
-def write_arrays(npz: Path, config: object, engine: object) -> None:
-    """Weights by name and the batch, ids [B, T]."""
-    import tensorflow as tf
-
-    from rnn_scaling.config import registry
-    from rnn_scaling.models import workloads
-    from rnn_scaling.models.attention import multi_head
-    from rnn_scaling.models.workload import make_first_values
-    from rnn_scaling.training import benchmark
-
-    workload = workloads.load(config.model.model).build(
-        config.model, engine.device_type
-    )
-    feed = benchmark.build_feed(config, engine, workload)
-    [batch] = (
-        registry.load(registry.DATA_SOURCES, "constant")
-        .build(feed)
-        .next_batches(tf.constant(0, tf.int64))
-    )
-    ids = {
-        name: getattr(batch, name).numpy()
-        for name in ("source", "target_input", "target_output")
-    }
-    positions = multi_head.encode_positions(
-        config.data.src_max_len, config.model.num_units
-    ).numpy()
-    values = make_first_values(workload.variables, config.training.seed)
-    np.savez(
-        npz, positions=positions, num_heads=config.model.num_heads, **ids, **values
-    )
-
-
-def gemm(options: argparse.Namespace) -> tuple[float, Run]:
-    """Products of the step's sizes; their GFLOP are in the place of a loss."""
-    import tensorflow as tf
-
-    start_tensorflow(options.threads)
-    rows = options.batch_size * options.length
-    shapes = [
-        (rows, 512, 1536),
-        (rows, 512, 2048),
-        (rows, 2048, 512),
-        (rows, 512, 32_000),
-    ]
-    operands = [
-        (tf.random.normal((m, k)), tf.random.normal((k, n))) for m, k, n in shapes
-    ]
-    operands = [
-        (tf.cast(a, options.dtype), tf.cast(b, options.dtype)) for a, b in operands
-    ]
-
-    def step() -> float:
-        return float(
-            tf.add_n(
-                [tf.reduce_mean(tf.cast((a @ b)[0], tf.float32)) for a, b in operands]
-            )
+def main() -> None:
+    parser = build_parser()
+    options = parser.parse_args()
+    if options.peer:
+        serve_peer(options)
+        return
+    if "torch" in options.peers and not options.torch_python:
+        parser.error(
+            "the peer torch needs --torch_python=PATH, a Python with PyTorch; "
+            "./run.sh setup-frameworks torch makes one"
         )
-
-    return sum(2e-9 * m * k * n for m, k, n in shapes), timed(step)
-
-
-def command(name: str, options: argparse.Namespace, npz: Path) -> list[str]:
-    """What starts a peer's process."""
-    if name == "torch":
-        script = Path(__file__).with_name("transformer_torch.py")
-        words = [
-            npz,
-            options.threads,
-            options.dtype,
-            options.dropout,
-            options.label_smoothing,
-        ]
-        return [options.torch_python, str(script), *map(str, words)]
-    own = [
-        f"--{n}={getattr(options, n)}"
-        for n in (
-            "threads",
-            "batch_size",
-            "length",
-            "dtype",
-            "dropout",
-            "label_smoothing",
-        )
-    ]
-    return [
-        sys.executable,
-        "-m",
-        "benchmarks.transformer",
-        f"--peer={name}",
-        f"--npz={npz}",
-        *own,
-    ]
-
-
-def compare(options: argparse.Namespace) -> list[str]:
-    """A line a peer."""
-    return table(
-        options, *measured(options, lambda name, npz: command(name, options, npz))
+    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: options.threads])
+    os.environ.update(STEADY_MEMORY)
+    peers, times = measure_peers(
+        options, lambda name, npz: peer_command(name, options, npz)
     )
+    print(format_table(HEAD, table_rows(options, peers, times), padded=False), end="")
 
 
-def table(
-    options: argparse.Namespace, peers: list[Peer], times: np.ndarray
-) -> list[str]:
-    """times: [round, peer, (wall, CPU)] seconds."""
-    gflop = step_gflop(options)
-    head = (
-        "peer",
-        "step (ms)",
-        "CPU (ms)",
-        "words/s",
-        "GFLOP/s",
-        "first of it (wall)",
-        "(CPU)",
-        "first loss",
-    )
-    lines = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
-    for index, peer in enumerate(peers):
-        wall_s, cpu_s = np.median(times[:, index], axis=0)
-        ratios = [
-            ratio_text(times[:, index, kind], times[:, 0, kind]) if index else "1"
-            for kind in (0, 1)
-        ]
-        is_gemm = peer.name == "gemm"  # its first loss is its GFLOP
-        of_peer = peer.first_loss if is_gemm else gflop
-        words = (
-            "" if is_gemm else f"{2 * options.batch_size * options.length / wall_s:.0f}"
-        )
-        loss = "" if is_gemm else f"{peer.first_loss:.5f}"
-        cells = [
-            peer.name,
-            f"{1e3 * wall_s:.0f}",
-            f"{1e3 * cpu_s:.0f}",
-            words,
-            f"{of_peer / wall_s:.0f}",
-            *ratios,
-            loss,
-        ]
-        lines.append(f"| {' | '.join(cells)} |")
-    return lines
-
-
-def step_gflop(options: argparse.Namespace) -> float:
-    """Of the products of a step, forward and backward."""
-    from rnn_scaling.models.config import TRANSFORMER_BASE
-    from rnn_scaling.models.workloads import WORKLOADS
-
-    sizes = {
-        **TRANSFORMER_BASE,
-        "src_max_len": options.length,
-        "tgt_max_len": options.length,
-    }
-    return options.batch_size * WORKLOADS["transformer"].flops_per_sample(sizes) / 1e9
-
-
-def work(options: argparse.Namespace) -> None:
-    """One peer's process: its first loss, then the times of as many steps as it is asked for."""
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-    loss, run = gemm(options) if options.peer == "gemm" else ours(options)
-    serve(loss, run)
-
-
-def parser() -> argparse.ArgumentParser:
-    """Options of the benchmark and of its own processes."""
+def build_parser() -> argparse.ArgumentParser:
+    """Return the options of the benchmark and of the processes that it starts."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -248,21 +108,15 @@ def parser() -> argparse.ArgumentParser:
         default="",
         help="path of a Python with PyTorch, for the peer torch",
     )
-    parser.add_argument(
-        "--rounds",
-        type=int,
-        default=8,
-        help="number of rounds; each one times every peer",
-    )
-    parser.add_argument(
-        "--steps", type=int, default=2, help="number of steps of each peer in a round"
-    )
-    parser.add_argument(
-        "--warmup",
-        type=int,
-        default=2,
-        help="number of steps of each peer before the first round",
-    )
+    add_round_options(parser, steps=2, warmup=2)
+    add_network_options(parser)
+    parser.add_argument("--peer", help=argparse.SUPPRESS)
+    parser.add_argument("--npz", type=Path, help=argparse.SUPPRESS)
+    return parser
+
+
+def add_network_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options that change what a step computes, and its threads."""
     parser.add_argument(
         "--batch_size", type=int, default=16, help="number of sentence pairs per step"
     )
@@ -293,24 +147,161 @@ def parser() -> argparse.ArgumentParser:
         default=0.1,
         help="share of each target that is spread over all words",
     )
-    parser.add_argument("--peer", help=argparse.SUPPRESS)
-    parser.add_argument("--npz", type=Path, help=argparse.SUPPRESS)
-    return parser
 
 
-def main() -> None:
-    options = parser().parse_args()
-    if options.peer:
-        work(options)
-        return
-    if "torch" in options.peers and not options.torch_python:
-        parser().error(
-            "the peer torch needs --torch_python=PATH, a Python with PyTorch; "
-            "./run.sh setup-frameworks torch makes one"
-        )
-    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: options.threads])
-    os.environ.update(STEADY_MEMORY)
-    print("\n".join(compare(options)))
+def peer_command(name: str, options: argparse.Namespace, npz: Path) -> list[str]:
+    """Return the command line that starts a peer.
+
+    Args:
+      npz: File of weights and batch.
+    """
+    if name == "torch":
+        return [
+            options.torch_python,
+            str(Path(__file__).with_name("transformer_torch.py")),
+            str(npz),
+            str(options.threads),
+            options.dtype,
+            str(options.dropout),
+            str(options.label_smoothing),
+        ]
+    words = [
+        sys.executable,
+        "-m",
+        "benchmarks.transformer",
+        f"--peer={name}",
+        f"--npz={npz}",
+    ]
+    for option in PEER_OPTIONS:
+        words.append(f"--{option}={getattr(options, option)}")
+    return words
+
+
+def serve_peer(options: argparse.Namespace) -> None:
+    """Be the process of one peer."""
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    if options.peer == "gemm":
+        first_loss, time_steps = start_gemm(options)
+    else:
+        first_loss, time_steps = start_own(options)
+    serve(first_loss, time_steps)
+
+
+def start_own(options: argparse.Namespace) -> tuple[float, TimeSteps]:
+    """Build this suite's step, store weights and batch for PyTorch, make a first step.
+
+    Returns:
+      The loss of the first step, and what times further steps.
+    """
+    from benchmarks.own_step import OwnStep
+
+    settings = {
+        "preset": "transformer_base",
+        "src_max_len": options.length,
+        "tgt_max_len": options.length,
+        "batch_size": options.batch_size,
+        "learning_rate": 1e-4,
+        "dropout": options.dropout,
+        "label_smoothing": options.label_smoothing,
+        "compute_dtype": options.dtype,
+    }
+    step = OwnStep(settings, options.threads)
+    store_arrays(options.npz, step)
+    return step.run(), time_each(step.run)
+
+
+def store_arrays(npz: Path, step: OwnStep) -> None:
+    """Store the weights by name, the positions, and the ids [B, T] of the batch."""
+    from rnn_scaling.models.attention import multi_head
+
+    workload = step.build_workload()
+    batch = step.read_batch(workload)
+    config = step.config
+    positions = multi_head.encode_positions(
+        config.data.src_max_len, config.model.num_units
+    )
+    np.savez(
+        npz,
+        positions=positions.numpy(),
+        num_heads=config.model.num_heads,
+        source=batch.source.numpy(),
+        target_input=batch.target_input.numpy(),
+        target_output=batch.target_output.numpy(),
+        **step.first_values(workload.variables),
+    )
+
+
+def start_gemm(options: argparse.Namespace) -> tuple[float, TimeSteps]:
+    """Build products of the step's sizes.
+
+    Returns:
+      The GFLOP of all products, and what times them.
+    """
+    import tensorflow as tf
+
+    set_tensorflow_threads(options.threads)
+    num_rows = options.batch_size * options.length
+    operands = []
+    gflop = 0.0
+    for inner, columns in GEMM_SHAPES:
+        left = tf.cast(tf.random.normal((num_rows, inner)), options.dtype)
+        right = tf.cast(tf.random.normal((inner, columns)), options.dtype)
+        operands.append((left, right))
+        gflop += 2e-9 * num_rows * inner * columns
+
+    def step() -> float:
+        means = []
+        for left, right in operands:
+            means.append(tf.reduce_mean(tf.cast((left @ right)[0], tf.float32)))
+        return float(tf.add_n(means))
+
+    return gflop, time_each(step)
+
+
+def table_rows(
+    options: argparse.Namespace, peers: list[Peer], times: np.ndarray
+) -> list[list]:
+    """Return the row of each peer.
+
+    Args:
+      times: Seconds per step [round, peer, (wall, CPU)].
+    """
+    rows = []
+    for index, peer in enumerate(peers):
+        wall_s, cpu_s = np.median(times[:, index], axis=0)
+        if peer.name == "gemm":
+            # It reports its GFLOP in place of a loss.
+            gflop = peer.first_loss
+            words_per_s = ""
+            first_loss = ""
+        else:
+            gflop = step_gflop(options)
+            words_per_s = f"{2 * options.batch_size * options.length / wall_s:.0f}"
+            first_loss = f"{peer.first_loss:.5f}"
+        cells = [
+            peer.name,
+            f"{1e3 * wall_s:.0f}",
+            f"{1e3 * cpu_s:.0f}",
+            words_per_s,
+            f"{gflop / wall_s:.0f}",
+            *format_ratios(times, index),
+            first_loss,
+        ]
+        rows.append(cells)
+    return rows
+
+
+def step_gflop(options: argparse.Namespace) -> float:
+    """Return the GFLOP of a step's matrix products, forward and backward."""
+    from rnn_scaling.models.config import TRANSFORMER_BASE
+    from rnn_scaling.models.workloads import WORKLOADS
+
+    sizes = {
+        **TRANSFORMER_BASE,
+        "src_max_len": options.length,
+        "tgt_max_len": options.length,
+    }
+    return options.batch_size * WORKLOADS["transformer"].flops_per_sample(sizes) / 1e9
 
 
 if __name__ == "__main__":

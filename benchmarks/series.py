@@ -138,7 +138,7 @@ def _coverage_of_size(
     Args:
       series: The series.
       whole: The rows of all rounds by their keys.
-      size: Rounds of a part.
+      size: Number of rounds of a part.
       random: Source of random numbers.
       draws: Number of random parts.
     """

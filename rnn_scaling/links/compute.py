@@ -89,7 +89,7 @@ def measure(
       devices: The devices that compute at once.
       shapes: Shapes by increasing operations.
       dtypes: The types.
-      repeats: Rounds.
+      repeats: Number of rounds.
       cores_per_device: The cores of a CPU device; 0 for GPUs.
       onednn: Whether TensorFlow uses oneDNN.
       report: Called with finished rounds, all rounds and a title.

@@ -339,7 +339,7 @@ def measure(
       cuda: The library.
       devices: The GPUs.
       sizes: Bytes, increasing.
-      repeats: Rounds.
+      repeats: Number of rounds.
       report: Called with finished rounds, all rounds and a title.
       origin: See `list_links`.
 

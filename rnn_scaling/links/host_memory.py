@@ -106,7 +106,7 @@ def measure(
     Args:
       sizes: Bytes of a transfer, increasing; source and target of a copy have this
         size.
-      repeats: Rounds.
+      repeats: Number of rounds.
       cores: The cores.
       report: Called with finished rounds, all rounds and a title.
     """

@@ -128,7 +128,7 @@ def measure(
       name: The name of the series.
       devices: The device of each rank.
       sizes: Bytes of each rank's tensor, increasing.
-      repeats: Rounds.
+      repeats: Number of rounds.
       report: Called with finished rounds, all rounds and a title.
       keep: Called with the series after each round.
       compare: Whether to count wrong elements.

@@ -82,7 +82,7 @@ def measure_points(
 
     Args:
       jobs: Bytes and job of each size, by series.
-      repeats: Rounds.
+      repeats: Number of rounds.
       budget_s: See `measure_rounds`.
       report: Called with finished rounds, all rounds and a title.
       title: The title of the measurement for `report`.

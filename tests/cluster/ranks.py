@@ -245,7 +245,7 @@ def received_until_closed(connection):
     return content
 
 
-def a_hello(rank, size, job="test", token=""):
+def a_hello(rank, size, job_id="test", token=""):
     identity = {
         "rank": rank,
         "size": size,
@@ -253,7 +253,7 @@ def a_hello(rank, size, job="test", token=""):
         "host": "h",
         "role": "worker",
         "address": "",
-        "job": job,
+        "job": job_id,
     }
     versions = {"Python": ".".join(map(str, os.sys.version_info[:3]))} | VERSIONS
     fields = {

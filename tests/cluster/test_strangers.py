@@ -24,7 +24,7 @@ from tests.cluster.ranks import (
 from tests.support import faults
 
 STRANGERS = {
-    "job": {"job": "other"},
+    "job": {"job_id": "other"},
     "token": {"token": "0123456789abcdeF"},
     "no token": {"token": ""},
 }

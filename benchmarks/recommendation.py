@@ -1,17 +1,18 @@
-"""How often the statements of recommend are right, in simulation (docs/methods/measurements.md).
+"""Simulate how often the statements of `recommend` are right.
 
     python -m benchmarks.recommendation [--repetitions=1000] [--seed=1]
 
 Candidates run in two rounds, and in a third if `select_for_another_round` asks for it.
-A process has a log rate that is normal about the truth. On a machine that drifts, each
-round adds a log rate.
+A run has a log rate that is normal about the truth. On a machine that drifts, each
+round adds a log rate. docs/methods/measurements.md has the table.
 """
 
 from __future__ import annotations
 
 import math
 import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
+from typing import NamedTuple
 
 from absl import app, flags
 
@@ -20,6 +21,7 @@ from rnn_scaling.sweeps.mode_search import MAX_ROUNDS, MIN_ROUNDS
 from rnn_scaling.system.files.markdown import format_table
 
 FLAGS = flags.FLAGS
+# True rates of the candidates.
 TRUTHS = {
     "2 equal": [1.0, 1.0],
     "4 equal": [1.0] * 4,
@@ -29,97 +31,107 @@ TRUTHS = {
     "best by 10 %, of 4": [1.1, 1.0, 1.0, 0.9],
     "best by 20 %, of 4": [1.2, 1.0, 1.0, 0.9],
 }
-NOISE = [(0.01, 0.0), (0.03, 0.0), (0.03, 0.03)]  # of processes, of rounds
+HEAD = (
+    "candidates",
+    "scatter",
+    "one named, rightly",
+    "all best among those named",
+    "a false statement",
+    "3 rounds",
+)
 
 
-def simulated(
-    truth: Mapping[int, float], scatter: float, drift: float, rng: random.Random
-) -> Ranking[int]:
-    """A ranking as recommend makes it.
+class Noise(NamedTuple):
+    """Standard deviations of log rates.
 
-    Args:
-      truth: the rate of each candidate.
-      scatter: standard deviation of a process's log rate.
-      drift: of a round's.
-      rng: where chance comes from.
+    Attributes:
+      run: Between runs of one round.
+      round: Between rounds.
     """
-    rounds = [rng.gauss(0, drift) for _ in range(MAX_ROUNDS)]
-    draw = lambda name, k: truth[name] * math.exp(rng.gauss(0, scatter) + rounds[k])  # noqa: E731
-    rates = {name: [draw(name, k) for k in range(MIN_ROUNDS)] for name in truth}
+
+    run: float
+    round: float
+
+
+NOISES = (Noise(0.01, 0.0), Noise(0.03, 0.0), Noise(0.03, 0.03))
+
+
+def simulate_ranking(
+    true_rates: Mapping[int, float], noise: Noise, rng: random.Random
+) -> Ranking[int]:
+    """Return a ranking like the one that `recommend` makes."""
+    round_effects = [rng.gauss(0, noise.round) for _ in range(MAX_ROUNDS)]
+
+    def draw_rate(name: int, number: int) -> float:
+        run_effect = rng.gauss(0, noise.run)
+        return true_rates[name] * math.exp(run_effect + round_effects[number])
+
+    rates = {}
+    for name in true_rates:
+        rates[name] = [draw_rate(name, number) for number in range(MIN_ROUNDS)]
     ranking = rank(rates)
-    if further := select_for_another_round(ranking, ranking.contenders):
+    further = select_for_another_round(ranking, ranking.contenders)
+    if further:
         for name in dict.fromkeys([ranking.reference, *further]):
-            rates[name].append(draw(name, MIN_ROUNDS))
+            rates[name].append(draw_rate(name, MIN_ROUNDS))
     return rank(rates)
 
 
-def line(
-    truth: Mapping[int, float],
-    scatter: float,
-    drift: float,
-    repetitions: int,
-    seed: int,
-) -> list[str]:
-    """Shares of rankings.
+def count_statements(
+    true_rates: Mapping[int, float], noise: Noise, repetitions: int, seed: int
+) -> list[int]:
+    """Simulate rankings.
 
-    Args:
-      truth: the rate of each candidate.
-      scatter: standard deviation of a process's log rate.
-      drift: of a round's.
-      repetitions: rankings.
-      seed: of chance.
+    Returns:
+      The number of rankings for each of the last four columns of HEAD.
     """
     rng = random.Random(seed)
-    counts = dict.fromkeys(("alone", "among", "false", "third"), 0)
-    best = {name for name, rate in truth.items() if rate == max(truth.values())}
+    num_right = 0
+    num_complete = 0
+    num_false = 0
+    num_third = 0
+    highest = max(true_rates.values())
+    best = {name for name, rate in true_rates.items() if rate == highest}
     for _ in range(repetitions):
-        ranking = simulated(truth, scatter, drift, rng)
-        slower = [
-            name for name, each in ranking.standings.items() if each.verdict == SLOWER
-        ]
-        counts["alone"] += (
-            len(ranking.contenders) == 1 and ranking.contenders[0] in best
-        )
-        counts["among"] += best <= set(ranking.contenders)
-        counts["false"] += any(
-            truth[name] >= truth[ranking.reference] for name in slower
-        )
-        counts["third"] += (
-            max(each.rate.run_counts[0] for each in ranking.standings.values())
-            == MAX_ROUNDS
-        )
-    return [f"{100 * count / repetitions:.1f} %" for count in counts.values()]
+        ranking = simulate_ranking(true_rates, noise, rng)
+        named = ranking.contenders
+        num_right += len(named) == 1 and named[0] in best
+        num_complete += best <= set(named)
+        num_false += has_false_statement(ranking, true_rates)
+        standings = ranking.standings.values()
+        num_rounds = max(standing.rate.run_counts[0] for standing in standings)
+        num_third += num_rounds == MAX_ROUNDS
+    return [num_right, num_complete, num_false, num_third]
 
 
-def rows() -> Iterator[list[str]]:
-    for scatter, drift in NOISE:
-        for name, rates in TRUTHS.items():
-            of = f"{100 * scatter:.0f} %" + (
-                f", rounds by {100 * drift:.0f} %" if drift else ""
-            )
-            yield [
-                name,
-                of,
-                *line(
-                    dict(enumerate(rates)),
-                    scatter,
-                    drift,
-                    FLAGS.repetitions,
-                    FLAGS.seed,
-                ),
-            ]
+def has_false_statement(ranking: Ranking[int], true_rates: Mapping[int, float]) -> bool:
+    """Return whether a candidate that is not slower is called slower."""
+    for name, standing in ranking.standings.items():
+        is_slower = true_rates[name] < true_rates[ranking.reference]
+        if standing.verdict == SLOWER and not is_slower:
+            return True
+    return False
+
+
+def table_row(
+    name: str, rates: list[float], noise: Noise, repetitions: int, seed: int
+) -> list[str]:
+    """Return the row of some candidates."""
+    scatter = f"{100 * noise.run:.0f} %"
+    if noise.round:
+        scatter += f", rounds by {100 * noise.round:.0f} %"
+    counts = count_statements(dict(enumerate(rates)), noise, repetitions, seed)
+    shares = [f"{100 * count / repetitions:.1f} %" for count in counts]
+    return [name, scatter, *shares]
 
 
 def main(argv: list[str]) -> None:
-    head = [
-        "candidates",
-        "scatter",
-        "one named, rightly",
-        "all best among those named",
-        "a false statement",
-        "3 rounds",
-    ]
-    print(format_table(head, list(rows()), padded=False))
+    rows = []
+    for noise in NOISES:
+        for name, rates in TRUTHS.items():
+            row = table_row(name, rates, noise, FLAGS.repetitions, FLAGS.seed)
+            rows.append(row)
+    print(format_table(HEAD, rows, padded=False))
 
 
 if __name__ == "__main__":

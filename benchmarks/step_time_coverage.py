@@ -1,16 +1,19 @@
-"""How often the intervals of analysis/comparison/step_times.py contain the true change of p50, p95 and p99, simulated.
+"""Simulate how often intervals of step times contain the true change.
 
     python -m benchmarks.step_time_coverage [--repetitions=500] [--seed=1]
 
-Processes differ by 3 % or 0.3 % (standard deviation of the logarithm). Batches have a log time with first-order
-autoregressive noise (5 %); "slow": 1 % of the batches take three times as long; "bursts": three batches in a row take
-twice as long, 1.2 % of all. Both sides are alike, so the true change is none. docs/statistics.md has the result.
+The intervals are those of analysis/comparison/step_times.py, for p50, p95 and p99. Runs
+differ by 3 % or 0.3 % (standard deviation of the logarithm). Batches have a log time
+with first-order autoregressive noise (5 %). "slow": 1 % of the batches take three times
+as long; "bursts": three batches in a row take twice as long, 1.2 % of all. Both sides
+are alike, so there is no true change. docs/statistics.md has the result.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
+from typing import NamedTuple
 
 import numpy as np
 from absl import app, flags
@@ -20,15 +23,34 @@ from rnn_scaling.analysis.comparison import step_times
 from rnn_scaling.analysis.metrics import PERCENTILE_BATCHES
 
 FLAGS = flags.FLAGS
+
+
+class Design(NamedTuple):
+    """The runs of one side.
+
+    Attributes:
+      runs: Number of runs.
+      batches: Batches per run.
+      correlation: Correlation of one batch with the next.
+    """
+
+    runs: int
+    batches: int
+    correlation: float
+
+
 DESIGNS = (
-    (2, 200, 0.5),
-    (3, 100, 0.5),
-    (3, 200, 0.8),
-    (5, 100, 0.5),
-    (5, 1000, 0.5),
-    (10, 200, 0.5),
+    Design(2, 200, 0.5),
+    Design(3, 100, 0.5),
+    Design(3, 200, 0.8),
+    Design(5, 100, 0.5),
+    Design(5, 1000, 0.5),
+    Design(10, 200, 0.5),
 )
-HEAD = [
+TAILS = ("none", "slow", "bursts")
+# Standard deviations of log seconds between runs.
+BETWEEN_RUNS = (0.03, 0.003)
+HEAD = (
     "tail",
     "between",
     "processes",
@@ -37,99 +59,110 @@ HEAD = [
     "covered: p50",
     "p95",
     "p99",
-]
-HEAD += ["±: p50", "p95", "p99", "plain bootstrap: p50", "p95", "p99"]
+    "±: p50",
+    "p95",
+    "p99",
+    "plain bootstrap: p50",
+    "p95",
+    "p99",
+)
 RESAMPLES = 200
 
 
-def side(
-    rng: np.random.Generator,
-    tail: str,
-    between: float,
-    k: int,
-    n: int,
-    correlation: float,
+def simulate_side(
+    rng: np.random.Generator, tail: str, between: float, design: Design
 ) -> list[np.ndarray]:
-    """Seconds of k processes."""
-    seconds = batches(rng, (k, n), correlation) * np.exp(
-        between * rng.normal(size=(k, 1))
-    )
+    """Return the seconds of the batches of each run.
+
+    Args:
+      tail: One of TAILS.
+      between: One of BETWEEN_RUNS.
+    """
+    shape = (design.runs, design.batches)
+    seconds = batches(rng, shape, design.correlation)
+    seconds = seconds * np.exp(between * rng.normal(size=(design.runs, 1)))
     if tail == "slow":
-        seconds *= 3.0 ** (rng.random((k, n)) < 0.01)
+        seconds *= 3.0 ** (rng.random(shape) < 0.01)
     if tail == "bursts":
-        begins = rng.random((k, n)) < 0.004
-        seconds *= 2.0 ** (
-            begins | np.roll(begins, 1, axis=1) | np.roll(begins, 2, axis=1)
-        )
+        is_first = rng.random(shape) < 0.004
+        is_second = np.roll(is_first, 1, axis=1)
+        is_third = np.roll(is_first, 2, axis=1)
+        seconds *= 2.0 ** (is_first | is_second | is_third)
     return [*seconds]
 
 
-def plain(rng: np.random.Generator, processes: list[np.ndarray]) -> np.ndarray:
-    """Log percentiles `[RESAMPLES, 3]` of a bootstrap of processes and, inside them, of blocks of batches."""
-    n = len(processes[0])
-    length = max(1, round(2 * n ** (1 / 3)))
-    found = []
-    for process in processes:
-        starts = rng.integers(n, size=(RESAMPLES, math.ceil(n / length), 1))
-        indices = ((starts + np.arange(length)) % n).reshape(RESAMPLES, -1)[:, :n]
-        found.append(
-            np.log(np.percentile(process[indices], [*PERCENTILE_BATCHES], axis=-1)).T
-        )
-    chosen = rng.integers(len(processes), size=(len(processes), RESAMPLES))
-    return np.array(found)[chosen, np.arange(RESAMPLES)].mean(axis=0)
+def resample_percentiles(
+    rng: np.random.Generator, runs: list[np.ndarray]
+) -> np.ndarray:
+    """Return log percentiles [RESAMPLES, 3] of a plain bootstrap.
+
+    It resamples runs and, inside them, blocks of batches.
+    """
+    num_batches = len(runs[0])
+    block = max(1, round(2 * num_batches ** (1 / 3)))
+    num_blocks = math.ceil(num_batches / block)
+    logs = []
+    for seconds in runs:
+        starts = rng.integers(num_batches, size=(RESAMPLES, num_blocks, 1))
+        indices = (starts + np.arange(block)) % num_batches
+        indices = indices.reshape(RESAMPLES, -1)[:, :num_batches]
+        percentiles = np.percentile(seconds[indices], [*PERCENTILE_BATCHES], axis=-1)
+        logs.append(np.log(percentiles).T)
+    chosen = rng.integers(len(runs), size=(len(runs), RESAMPLES))
+    return np.array(logs)[chosen, np.arange(RESAMPLES)].mean(axis=0)
 
 
-def row(tail: str, between: float, k: int, n: int, correlation: float) -> list[str]:
+def table_row(
+    tail: str, between: float, design: Design, repetitions: int, seed: int
+) -> list[str]:
+    """Return the row of one tail and design."""
     rng = np.random.default_rng(
-        [FLAGS.seed, len(tail), int(1e4 * between), k, n, int(10 * correlation)]
-    )
-    hits, plain_hits, widths = np.zeros(3), np.zeros(3), []
-    for _ in range(FLAGS.repetitions):
-        sides = [side(rng, tail, between, k, n, correlation) for _ in range(2)]
-        ratios = [
-            change.ratio
-            for change in step_times.compare_percentiles(*sides, False, False)
+        [
+            seed,
+            len(tail),
+            int(1e4 * between),
+            design.runs,
+            design.batches,
+            int(10 * design.correlation),
         ]
+    )
+    hits = np.zeros(3)
+    plain_hits = np.zeros(3)
+    half_widths = []
+    for _ in range(repetitions):
+        before = simulate_side(rng, tail, between, design)
+        after = simulate_side(rng, tail, between, design)
+        changes = step_times.compare_percentiles(before, after, False, False)
+        ratios = [change.ratio for change in changes]
         hits += [ratio.low <= 1 <= ratio.high for ratio in ratios]
-        widths.append([ratio.half_width for ratio in ratios])
-        low, high = np.quantile(
-            plain(rng, sides[1]) - plain(rng, sides[0]), [0.025, 0.975], axis=0
-        )
+        half_widths.append([ratio.half_width for ratio in ratios])
+        log_after = resample_percentiles(rng, after)
+        log_before = resample_percentiles(rng, before)
+        low, high = np.quantile(log_after - log_before, [0.025, 0.975], axis=0)
         plain_hits += (low <= 0) & (high >= 0)
-    shares = [
-        [f"{hit / FLAGS.repetitions:.1%}" for hit in method]
-        for method in (hits, plain_hits)
-    ]
-    width = [f"{median:.1%}" for median in np.median(widths, axis=0)]
     return [
         tail,
         f"{between:.1%}",
-        str(k),
-        str(n),
-        f"{correlation:g}",
-        *shares[0],
-        *width,
-        *shares[1],
+        str(design.runs),
+        str(design.batches),
+        f"{design.correlation:g}",
+        *[f"{hit / repetitions:.1%}" for hit in hits],
+        *[f"{median:.1%}" for median in np.median(half_widths, axis=0)],
+        *[f"{hit / repetitions:.1%}" for hit in plain_hits],
     ]
 
 
 def main(argv: list[str]) -> None:
     del argv
-    print(
-        f"{FLAGS.repetitions} repetitions, seed {FLAGS.seed}\n\n| "
-        + " | ".join(HEAD)
-        + " |\n|"
-        + "---|" * len(HEAD)
-    )
-    for tail, between, design in itertools.product(
-        ("none", "slow", "bursts"), (0.03, 0.003), DESIGNS
-    ):
-        print("| " + " | ".join(row(tail, between, *design)) + " |", flush=True)
+    print(f"{FLAGS.repetitions} repetitions, seed {FLAGS.seed}\n")
+    print(f"| {' | '.join(HEAD)} |\n|{'---|' * len(HEAD)}")
+    for tail, between, design in itertools.product(TAILS, BETWEEN_RUNS, DESIGNS):
+        row = table_row(tail, between, design, FLAGS.repetitions, FLAGS.seed)
+        print(f"| {' | '.join(row)} |", flush=True)
 
 
-if (
-    __name__ == "__main__"
-):  # flags are defined here: the tests import several benchmarks in one process
+if __name__ == "__main__":
+    # Flags are defined here because tests import several benchmarks in one process.
     flags.DEFINE_integer(
         "repetitions", 500, "number of repetitions of each row", lower_bound=1
     )

@@ -161,21 +161,22 @@ def test_every_link_leads_somewhere(capsys):
 
 
 def test_a_broken_link_or_path_is_a_fault():
-    fault, missing = LINKS["fault"], LINKS["missing_paths"]
+    find_fault = LINKS["link_fault"]
+    find_missing = LINKS["missing_paths"]
     readme = ROOT / "README.md"
     for link in ("docs/none.md", "#none", "docs/sweeps.md#none", "docs/none.png"):
-        assert link in fault(readme, link)
-    assert fault(readme, "docs/sweeps.md#files") == ""
+        assert link in find_fault(readme, link)
+    assert find_fault(readme, "docs/sweeps.md#files") == ""
     for name in (
         "`rnn_scaling/none.py`",
         "`analysis/none.py`",
         "python -m benchmarks.none",
     ):
-        assert len(missing(name)) == 1
+        assert len(find_missing(name)) == 1
     present = (
         "`analysis/metrics.py`, `rnn_scaling/data/NAME.py`, python -m benchmarks.gate"
     )
-    assert missing(present) == []
+    assert find_missing(present) == []
 
 
 SOURCE_FOLDERS = ("rnn_scaling", "models", "tests", "tools", "benchmarks")

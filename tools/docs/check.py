@@ -1,18 +1,19 @@
-"""Runs the commands of the documents and compares their output with the output shown.
+"""Run the commands of the documents and compare their output with the output shown.
 
     python tools/docs/check.py [PAGE.md ...]   exit status 1 if anything differs
-    python tools/docs/check.py --list          prints the commands that are not run
+    python tools/docs/check.py --list          print the commands that are not run
 
-Comments in a ```bash block steer the check. On the first line they hold for the block:
+Comments in a ```bash block control the check. On the first line they apply to the whole
+block:
 
     # takes 3 minutes         not run; so is "# needs a GPU"
-    # numbers vary            digits are not compared, only the words and the layout
-    # exit status 1           the status that the command must have; errors are compared too
+    # numbers vary            only the words and the layout are compared, not digits
+    # exit status 1           the status that the command must have; errors are compared
 
 A ```text block or a quotation that follows is the output of the block. Lines of "..."
-stand for any output. If the sentence before another block ends with "`NAME`:", the block is written
-to the file NAME. Each page is checked in a folder of its own, with a copy of the folders of
-docs/results that its commands name.
+stand for any output. If the sentence before another block ends with "`NAME`:", the
+block is written to the file NAME. Each page is checked in a folder of its own, with a
+copy of the folders of docs/results that its commands name.
 
 Commands of the suite run in forks of one process (served.py). Pages that run the same
 commands share one run.
@@ -44,7 +45,7 @@ STATUS = re.compile(r"(?<=exit status )\d+")
 FILE_NAME = re.compile(r"`([\w./-]+)`:\s*\Z")
 RESULT_FOLDER = re.compile(r"docs/results/[\w-]+")
 LEFT_OUT = "..."
-LIMIT_S = 300  # of one block, on a busy machine
+LIMIT_S = 300  # for one block, on a busy machine
 NUMBER = r"-?\d[\d,.]*(?:e[+-]\d+)?"
 INTERVAL = re.compile(rf"{NUMBER} \[{NUMBER}, {NUMBER}\]|{NUMBER} ± {NUMBER}|{NUMBER}")
 SERVED = ROOT / "tools" / "docs" / "served.py"
@@ -81,10 +82,8 @@ def documents() -> list[Path]:
     """Return README.md and the pages of docs/, without generated results."""
     pages = sorted((ROOT / "docs").glob("**/*.md"))
     results = ROOT / "docs" / "results"
-    return [
-        ROOT / "README.md",
-        *(page for page in pages if not page.is_relative_to(results)),
-    ]
+    pages = [page for page in pages if not page.is_relative_to(results)]
+    return [ROOT / "README.md", *pages]
 
 
 def comments_of(text: str) -> list[str]:
@@ -95,8 +94,11 @@ def comments_of(text: str) -> list[str]:
 
 def first_match(pattern: re.Pattern[str], comments: list[str]) -> str:
     """Return what a pattern finds first in comments, or an empty string."""
-    found = [match[0] for text in comments if (match := pattern.search(text))]
-    return found[0] if found else ""
+    for comment in comments:
+        match = pattern.search(comment)
+        if match:
+            return match[0]
+    return ""
 
 
 def split_commands(script: str) -> list[str]:
@@ -124,12 +126,12 @@ def _is_complete(text: str) -> bool:
 def commands_of(script: str) -> tuple[Command, ...]:
     """Return the commands of a block, with the reasons in their comments."""
     texts = split_commands(script)
-    of_block = ""
+    first_line = ""
     if texts and texts[0].startswith("#"):
-        of_block = texts.pop(0)
+        first_line = texts.pop(0)
     commands = []
     for text in texts:
-        comments = comments_of(of_block) + comments_of(text)
+        comments = comments_of(first_line) + comments_of(text)
         status = first_match(STATUS, comments)
         commands.append(Command(text, first_match(NOT_RUN, comments), int(status or 0)))
     return tuple(commands)
@@ -186,7 +188,10 @@ def difference(shown: str, printed: str, numbers_vary: bool = False) -> str:
         if place < 0 or (number == 0 and place > 0):
             return wanted
         rest = rest[place + len(wanted) :]
-    return "" if not rest.strip() or normalized(chunks[-1]) == "" else rest.strip()
+    if not normalized(chunks[-1]):
+        # The last line is "...".
+        return ""
+    return rest.strip()
 
 
 @contextlib.contextmanager
@@ -206,7 +211,7 @@ def server() -> Iterator[Path]:
 
 
 def program_words(socket: Path | None) -> list[str]:
-    """Return the words that run a command of the suite: in the server, if there is one."""
+    """Return the words that run a command of the suite, in the server if it exists."""
     if socket:
         return [sys.executable, "-IS", str(SERVED), str(socket)]
     start = ROOT / "rnn_scaling" / "system" / "processes" / "start.py"
@@ -297,9 +302,8 @@ def groups_of(pages: list[Path]) -> list[list[tuple[Path, list[Step]]]]:
     """Group pages that write the same files and run the same commands, in order."""
     groups = {}
     for page in pages:
-        steps = [
-            step for step in steps_of(page.read_text()) if step.runs or step.file_name
-        ]
+        steps = steps_of(page.read_text())
+        steps = [step for step in steps if step.runs or step.file_name]
         if not any(step.runs for step in steps):
             continue
         key = tuple((step.file_name, step.content, step.commands) for step in steps)
@@ -316,7 +320,8 @@ def faults_of(
     for page, steps in group:
         blocks = [step for step in steps if not step.file_name]
         for step, done in zip(blocks, ended, strict=True):
-            if fault := fault_of(step, done):
+            fault = fault_of(step, done)
+            if fault:
                 faults.append(f"{page.relative_to(ROOT)}:{step.line}: {fault}")
     return faults
 
@@ -327,10 +332,9 @@ def print_commands_not_run(pages: list[Path]) -> None:
         for step in steps_of(page.read_text()):
             for command in step.commands:
                 if command.reason:
-                    first = command.text.splitlines()[0]
-                    print(
-                        f"{page.relative_to(ROOT)}:{step.line}: {command.reason}: {first}"
-                    )
+                    place = f"{page.relative_to(ROOT)}:{step.line}"
+                    first_line = command.text.splitlines()[0]
+                    print(f"{place}: {command.reason}: {first_line}")
 
 
 def main() -> int:
@@ -346,9 +350,9 @@ def main() -> int:
     start = time.monotonic()
     with server() as socket, ThreadPoolExecutor(os.cpu_count()) as pool:
         check = functools.partial(faults_of, socket=socket)
-        faults = [
-            fault for found in pool.map(check, groups_of(pages)) for fault in found
-        ]
+        faults = []
+        for found in pool.map(check, groups_of(pages)):
+            faults += found
     duration_s = time.monotonic() - start
     print("\n".join(faults) or "the documents show what their commands print")
     print(f"{duration_s:.0f} s", file=sys.stderr)

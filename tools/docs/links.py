@@ -1,6 +1,9 @@
-"""Checks the links of the documents without a network: files, headings, paths in code, documents that the code names.
+"""Check the links of the documents without a network.
 
-python tools/docs/links.py      exit status 1 and one line for each broken link
+    python tools/docs/links.py
+
+Checked are links to files and headings, paths in inline code, and documents that the
+code names. Prints one line for each broken link; the exit status is then 1.
 """
 
 from __future__ import annotations
@@ -20,16 +23,16 @@ NAMED_BY_CODE = re.compile(
 )
 
 
-def tracked(*patterns: str) -> list[Path]:
+def tracked_files(*patterns: str) -> list[Path]:
+    """Return the files of the project that match, without ignored files."""
     words = ["git", "ls-files", "--cached", "--others", "--exclude-standard", *patterns]
-    listed = subprocess.run(
-        words, cwd=ROOT, capture_output=True, text=True, check=True
-    ).stdout
-    return [ROOT / name for name in listed.splitlines() if (ROOT / name).is_file()]
+    listed = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=True)
+    paths = [ROOT / name for name in listed.stdout.splitlines()]
+    return [path for path in paths if path.is_file()]
 
 
-def without_code(text: str) -> str:
-    """The text with fenced blocks and inline code blanked; the number of lines stays."""
+def blank_code(text: str) -> str:
+    """Return the text without code; the number of lines stays."""
     text = re.sub(
         r"^```.*?^```",
         lambda match: "\n" * match[0].count("\n"),
@@ -40,90 +43,94 @@ def without_code(text: str) -> str:
 
 
 @cache
-def anchors(path: Path) -> set[str]:
-    """The anchors of a document's headings, as GitHub and Python-Markdown both make them."""
+def heading_anchors(path: Path) -> set[str]:
+    """Return the anchors that GitHub and Python-Markdown make of the headings."""
     text = re.sub(r"^```.*?^```", "", path.read_text(), flags=re.DOTALL | re.MULTILINE)
-    titles = re.findall(r"^#+ (.+)$", text, flags=re.MULTILINE)
-    return {
-        re.sub(r"\s", "-", re.sub(r"[^\w\s-]", "", title.lower()).strip())
-        for title in titles
-    }
+    anchors = set()
+    for title in re.findall(r"^#+ (.+)$", text, flags=re.MULTILINE):
+        words = re.sub(r"[^\w\s-]", "", title.lower()).strip()
+        anchors.add(re.sub(r"\s", "-", words))
+    return anchors
 
 
-def fault(document: Path, link: str) -> str:
-    """Why a link of a document leads nowhere, or an empty string."""
+def link_fault(document: Path, link: str) -> str:
+    """Return why a link of a document is broken, or an empty string."""
     if re.match(r"[a-z]+:", link):
-        return ""  # another site: not checked, since lint needs no network
+        # Links to other sites are not checked, because lint needs no network.
+        return ""
     place, _, anchor = link.partition("#")
     target = (document.parent / place).resolve() if place else document
     if not target.exists():
         return f"{link}: no such file"
-    if anchor and anchor not in anchors(target):
+    if anchor and anchor not in heading_anchors(target):
         return f"{link}: {target.name} has no such heading"
     return ""
 
 
 def missing_paths(line: str) -> list[str]:
-    """Files of this repository that a line names and that do not exist. NAME stands for a file to be written."""
+    """Return the files of this repository that a line names and that do not exist.
+
+    Paths with NAME are ignored; it stands for a file that the reader writes.
+    """
     places = [ROOT, ROOT / "rnn_scaling"]
-    paths = [path for path in PATH.findall(line) if "NAME" not in path]
-    paths = [
-        path
-        for path in paths
-        if any((place / path.split("/")[0]).is_dir() for place in places)
-    ]
+    paths = []
+    for path in PATH.findall(line):
+        first_folder = path.split("/")[0]
+        is_ours = any((place / first_folder).is_dir() for place in places)
+        if is_ours and "NAME" not in path:
+            paths.append(path)
     paths += [module.replace(".", "/") for module in MODULE.findall(line)]
-    return [
-        path
-        for path in paths
-        if not any((place / path).exists() or _module(place / path) for place in places)
-    ]
+    missing = []
+    for path in paths:
+        if not any(is_file_or_module(place / path) for place in places):
+            missing.append(path)
+    return missing
 
 
-def _module(path: Path) -> bool:
-    return path.with_suffix(".py").exists()
+def is_file_or_module(path: Path) -> bool:
+    """Return whether the path, or the path with .py, exists."""
+    return path.exists() or path.with_suffix(".py").exists()
 
 
-def faults_of(document: Path) -> list[str]:
+def document_faults(document: Path) -> list[str]:
+    """Return one line for each broken link or path of a document."""
     text = document.read_text()
-    found = []
-    for number, (line, prose) in enumerate(
-        zip(text.splitlines(), without_code(text).splitlines()), start=1
-    ):
-        reasons = [
-            reason for link in LINK.findall(prose) if (reason := fault(document, link))
-        ]
+    lines = zip(text.splitlines(), blank_code(text).splitlines())
+    faults = []
+    for number, (line, prose) in enumerate(lines, start=1):
+        reasons = [link_fault(document, link) for link in LINK.findall(prose)]
         reasons += [f"{path}: no such file" for path in missing_paths(line)]
-        found += [
-            f"{document.relative_to(ROOT)}:{number}: {reason}" for reason in reasons
-        ]
-    return found
+        for reason in reasons:
+            if reason:
+                faults.append(f"{document.relative_to(ROOT)}:{number}: {reason}")
+    return faults
+
+
+def source_faults(source: Path) -> list[str]:
+    """Return one line for each missing document that a source file names."""
+    faults = []
+    for number, line in enumerate(source.read_text().splitlines(), start=1):
+        for name in NAMED_BY_CODE.findall(line):
+            if not (ROOT / name).exists():
+                place = f"{source.relative_to(ROOT)}:{number}"
+                faults.append(f"{place}: {name}: no such file")
+    return faults
 
 
 def main() -> int:
-    faults = [
-        line
-        for document in tracked("*.md")
-        if not document.is_relative_to(ROOT / "tests")
-        for line in faults_of(document)
-    ]
-    for source in tracked(
+    """Check all files and return the exit status."""
+    faults = []
+    for document in tracked_files("*.md"):
+        if not document.is_relative_to(ROOT / "tests"):
+            faults += document_faults(document)
+    for source in tracked_files(
         "rnn_scaling/*.py", "models/*.py", "benchmarks/*.py", "run.sh"
     ):
-        for number, line in enumerate(source.read_text().splitlines(), start=1):
-            missing = [
-                name
-                for name in NAMED_BY_CODE.findall(line)
-                if not (ROOT / name).exists()
-            ]
-            faults += [
-                f"{source.relative_to(ROOT)}:{number}: {name}: no such file"
-                for name in missing
-            ]
-    print(
-        "\n".join(faults) or "every link of the documents leads somewhere",
-        file=sys.stderr if faults else sys.stdout,
-    )
+        faults += source_faults(source)
+    if faults:
+        print("\n".join(faults), file=sys.stderr)
+    else:
+        print("every link of the documents leads somewhere")
     return bool(faults)
 
 

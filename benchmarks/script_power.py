@@ -1,13 +1,13 @@
-"""How many bugs of PyTorch scripts `verify` finds and names, and how often it is wrong.
+"""Measure how many bugs of PyTorch scripts `verify` finds, and how often it is wrong.
 
-    python -m benchmarks.script_power                     everything (an hour on two cores)
-    python -m benchmarks.script_power --groups=bugs       or unseen, twins, right, defects, check
-    python -m benchmarks.script_power --groups=batch1     or batch2 to batch4: bugs and right scripts
-    python -m benchmarks.script_power --only=clip,tied    scripts whose name contains a word
+    python -m benchmarks.script_power                     everything, an hour on 2 cores
+    python -m benchmarks.script_power --groups=bugs,check
+    python -m benchmarks.script_power --only=clip,tied    names that contain a word
 
-Each script is written to a folder of its own and verified as a user would do it. The
-group `check` does without `verify`: it trains with and without each bug, and on one and
-several processes, and prints how far the weights are apart.
+Groups are bugs, unseen, twins, right, defects, check, and batch1 to batch4, which have
+bugs and right scripts. Each script is written to a folder of its own and verified as a
+user would do it. The group `check` does without `verify`: it trains with and without
+each bug, and on one and several processes, and prints how far the weights are apart.
 """
 
 from __future__ import annotations
@@ -187,7 +187,8 @@ def measure_defects(python: str, command: list[str]) -> list[Outcome]:
 
 def report(word: str, outcome: Outcome) -> None:
     print(
-        f"{word} | {outcome.name}, {outcome.base} | {outcome.cpu_s:.0f} s | {outcome.line[:200]}",
+        f"{word} | {outcome.name}, {outcome.base} | {outcome.cpu_s:.0f} s | "
+        f"{outcome.line[:200]}",
         flush=True,
     )
 
@@ -231,10 +232,14 @@ def measure_right(
 
 
 def cost(outcomes: list[Outcome]) -> str:
+    """Return the CPU time per script as text."""
     if not outcomes:
         return "no scripts"
     times_s = [outcome.cpu_s for outcome in outcomes]
-    return f"{statistics.median(times_s):.0f} s of a core per script (median), at most {max(times_s):.0f} s"
+    median_s = statistics.median(times_s)
+    return (
+        f"{median_s:.0f} s of a core per script (median), at most {max(times_s):.0f} s"
+    )
 
 
 def train(script: Script, num_processes: int, folder: Path, python: str) -> None:
@@ -280,7 +285,28 @@ def check(script: Script, python: str) -> str:
 
 
 def main(words: list[str]) -> int:
-    """Run the chosen groups; returns 1 if a right script was called wrong."""
+    """Run the chosen groups; return 1 if a right script was called wrong."""
+    options = parse_options(words)
+    groups = options.groups.split(",")
+    if "check" in groups:
+        for script in choose([*BUGS, *UNSEEN, *RIGHT], options.only):
+            distances = check(script, options.torch_python)
+            print(f"{script.name}, {script.base}: {distances}")
+    outcomes: dict[str, list[Outcome]] = {}
+    for group in GROUPS:
+        if group in groups:
+            outcomes |= measure_group(group, options)
+    if options.out:
+        write_outcomes(Path(options.out), outcomes)
+    right = []
+    for group, several in outcomes.items():
+        if group.endswith(("right", "twins")):
+            right += several
+    return int(any(outcome.answer == "WRONG" for outcome in right))
+
+
+def parse_options(words: list[str]) -> argparse.Namespace:
+    """Return the options of a command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument(
         "--torch_python",
@@ -303,48 +329,50 @@ def main(words: list[str]) -> int:
     parser.add_argument(
         "--verify", default=f"{ROOT}/run.sh verify", help="command that judges a script"
     )
-    flags = parser.parse_args(words)
-    names = flags.only.split(",")
-    groups = flags.groups.split(",")
-    command = flags.verify.split()
+    return parser.parse_args(words)
 
-    def chosen(scripts: list[Script]) -> list[Script]:
-        return [
-            script for script in scripts if any(name in script.name for name in names)
-        ]
 
-    if "check" in groups:
-        for script in chosen([*BUGS, *UNSEEN, *RIGHT]):
-            print(f"{script.name}, {script.base}: {check(script, flags.torch_python)}")
-    outcomes: dict[str, list[Outcome]] = {}
-    for group, scripts in {"bugs": BUGS, "unseen": UNSEEN}.items():
-        if group in groups:
-            bugs = chosen(scripts)
-            outcomes[group] = measure_bugs(bugs, flags.torch_python, command)
-    for group, (bugs, right_scripts) in BATCHES.items():
-        if group in groups:
-            outcomes[group] = measure_bugs(chosen(bugs), flags.torch_python, command)
-            outcomes[f"{group} right"] = measure_right(
-                chosen(right_scripts), flags.torch_python, command
-            )
-    if "twins" in groups:
-        twins = chosen(distinct_twins())
-        outcomes["twins"] = measure_right(twins, flags.torch_python, command)
-    if "right" in groups:
-        outcomes["right"] = measure_right(chosen(RIGHT), flags.torch_python, command)
-    if "defects" in groups:
-        outcomes["defects"] = measure_defects(flags.torch_python, command)
-    if flags.out:
-        facts = {
-            group: [asdict(each) for each in several]
-            for group, several in outcomes.items()
-        }
-        Path(flags.out).write_text(json.dumps(facts, indent=1))
-    right = []
+def choose(scripts: list[Script], only: str) -> list[Script]:
+    """Return the scripts whose names contain a text of --only."""
+    texts = only.split(",")
+    chosen = []
+    for script in scripts:
+        if any(text in script.name for text in texts):
+            chosen.append(script)
+    return chosen
+
+
+def measure_group(group: str, options: argparse.Namespace) -> dict[str, list[Outcome]]:
+    """Measure a group of scripts; a batch has two results, bugs and right scripts."""
+    python = options.torch_python
+    command = options.verify.split()
+    if group == "defects":
+        return {group: measure_defects(python, command)}
+    if group == "twins":
+        twins = choose(distinct_twins(), options.only)
+        return {group: measure_right(twins, python, command)}
+    if group == "right":
+        right = choose(RIGHT, options.only)
+        return {group: measure_right(right, python, command)}
+    if group in BATCHES:
+        bugs, right = BATCHES[group]
+    else:
+        bugs = {"bugs": BUGS, "unseen": UNSEEN}[group]
+        right = None
+    bugs = choose(bugs, options.only)
+    outcomes = {group: measure_bugs(bugs, python, command)}
+    if right is not None:
+        right = choose(right, options.only)
+        outcomes[f"{group} right"] = measure_right(right, python, command)
+    return outcomes
+
+
+def write_outcomes(path: Path, outcomes: dict[str, list[Outcome]]) -> None:
+    """Write all answers as JSON."""
+    facts = {}
     for group, several in outcomes.items():
-        if group.endswith(("right", "twins")):
-            right += several
-    return int(any(each.answer == "WRONG" for each in right))
+        facts[group] = [asdict(outcome) for outcome in several]
+    path.write_text(json.dumps(facts, indent=1))
 
 
 if __name__ == "__main__":

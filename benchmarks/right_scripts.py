@@ -48,7 +48,10 @@ def by_autocast(model: str, base: str) -> Changes:
     """Change that computes the loss in bfloat16."""
     depth = 20 if base == DDP else 16
     return {
-        f"loss = loss_sum({model}": f'with torch.autocast("cpu", torch.bfloat16):\n{depth * " "}loss = loss_sum({model}'
+        f"loss = loss_sum({model}": (
+            'with torch.autocast("cpu", torch.bfloat16):\n'
+            f"{depth * ' '}loss = loss_sum({model}"
+        )
     }
 
 
@@ -86,7 +89,10 @@ RIGHT = [
         DDP,
         "--decay_steps=20",
         {
-            "LambdaLR(\n    optimizer, lambda step: max(0.1, 1 - step / decay_steps)\n": "CosineAnnealingLR(\n    optimizer, decay_steps\n"
+            (
+                "LambdaLR(\n"
+                "    optimizer, lambda step: max(0.1, 1 - step / decay_steps)\n"
+            ): ("CosineAnnealingLR(\n    optimizer, decay_steps\n")
         },
     ),
     Script("bfloat16 autocast", DDP, TRANSFORMER, by_autocast("ddp", DDP)),
@@ -96,8 +102,14 @@ RIGHT = [
         DDP,
         "",
         {
-            IN_DDP: f"{IN_DDP}from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import fp16_compress_hook\n",
-            WRAP: f"{WRAP}\nif world > 1:\n    ddp.register_comm_hook(None, fp16_compress_hook)",
+            IN_DDP: (
+                f"{IN_DDP}from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import fp16_compress_hook\n"
+            ),
+            WRAP: (
+                f"{WRAP}\n"
+                "if world > 1:\n"
+                "    ddp.register_comm_hook(None, fp16_compress_hook)"
+            ),
         },
     ),
     Script("batch normalisation of each rank", DDP, TRANSFORMER, LOCAL_NORM),
@@ -106,8 +118,12 @@ RIGHT = [
         DDP,
         TRANSFORMER,
         {
-            "hidden = self.encode(tokens)": "hidden = checkpoint(self.encode, tokens, use_reentrant=False)",
-            "import torch\n": "import torch\nfrom torch.utils.checkpoint import checkpoint\n",
+            "hidden = self.encode(tokens)": (
+                "hidden = checkpoint(self.encode, tokens, use_reentrant=False)"
+            ),
+            "import torch\n": (
+                "import torch\nfrom torch.utils.checkpoint import checkpoint\n"
+            ),
         },
     ),
     Script("four processes", DDP, "--sentences=96", {}, num_processes=4),
@@ -125,7 +141,12 @@ RIGHT = [
         TRANSFORMER,
         {
             **EXTRA,
-            HEAD: f"is_rare = tokens[:, 0] < 12\n        if is_rare.any():\n            {ADD_EXTRA}\n        {HEAD}",
+            HEAD: (
+                "is_rare = tokens[:, 0] < 12\n"
+                "        if is_rare.any():\n"
+                f"            {ADD_EXTRA}\n"
+                f"        {HEAD}"
+            ),
             **UNUSED,
         },
     ),
@@ -152,8 +173,12 @@ RIGHT = [
         DDP,
         "",
         {
-            "sampler = DistributedSampler(dataset, world, rank)": "sampler = DistributedSampler(dataset) if world > 1 else None",
-            "    sampler=sampler,": "    sampler=sampler,\n    shuffle=sampler is None,",
+            "sampler = DistributedSampler(dataset, world, rank)": (
+                "sampler = DistributedSampler(dataset) if world > 1 else None"
+            ),
+            "    sampler=sampler,": (
+                "    sampler=sampler,\n    shuffle=sampler is None,"
+            ),
             "    sampler.set_epoch": "    if sampler:\n        sampler.set_epoch",
         },
     ),
@@ -162,8 +187,14 @@ RIGHT = [
         DDP,
         "",
         {
-            IN_DDP: f"{IN_DDP}from torch.distributed.optim import ZeroRedundancyOptimizer\n",
-            "optimizer = getattr(torch.optim, args.optimizer)(ddp.parameters(), lr=args.lr)": "optimizer = torch.optim.Adam(ddp.parameters(), lr=0.01)\nif world > 1:\n    optimizer = ZeroRedundancyOptimizer(ddp.parameters(), torch.optim.Adam, lr=0.01)",
+            IN_DDP: (
+                f"{IN_DDP}from torch.distributed.optim import ZeroRedundancyOptimizer\n"
+            ),
+            "optimizer = getattr(torch.optim, args.optimizer)(ddp.parameters(), lr=args.lr)": (
+                "optimizer = torch.optim.Adam(ddp.parameters(), lr=0.01)\n"
+                "if world > 1:\n"
+                "    optimizer = ZeroRedundancyOptimizer(ddp.parameters(), torch.optim.Adam, lr=0.01)"
+            ),
         },
     ),
     Script(
@@ -171,8 +202,15 @@ RIGHT = [
         DDP,
         f"--sparse {TRANSFORMER}",
         {
-            "(ddp.parameters(), lr=args.lr)": "(list(model.parameters())[1:], lr=args.lr)\nsparse_optimizer = torch.optim.SparseAdam([model.embedding.weight], lr=0.01)",
-            "        optimizer.step()": "        optimizer.step()\n        sparse_optimizer.step()\n        sparse_optimizer.zero_grad()",
+            "(ddp.parameters(), lr=args.lr)": (
+                "(list(model.parameters())[1:], lr=args.lr)\n"
+                "sparse_optimizer = torch.optim.SparseAdam([model.embedding.weight], lr=0.01)"
+            ),
+            "        optimizer.step()": (
+                "        optimizer.step()\n"
+                "        sparse_optimizer.step()\n"
+                "        sparse_optimizer.zero_grad()"
+            ),
         },
     ),
     Script(
@@ -181,7 +219,12 @@ RIGHT = [
         "--dropout=0.1",
         {
             END_OF_EPOCH: END_OF_EPOCH
-            + "\n    model.eval()\n    with torch.no_grad():\n        held_out = sum(loss_sum(model, tokens).item() for tokens in loader)\n    model.train()"
+            + (
+                "\n    model.eval()\n"
+                "    with torch.no_grad():\n"
+                "        held_out = sum(loss_sum(model, tokens).item() for tokens in loader)\n"
+                "    model.train()"
+            )
         },
     ),
     Script(
@@ -190,7 +233,11 @@ RIGHT = [
         "",
         {
             IN_DDP: f"{IN_DDP}from torch.distributed.fsdp import fully_shard\n",
-            WRAP: 'if world > 1:\n    fully_shard(model, mesh=dist.init_device_mesh("cpu", (world,)))\nddp = model',
+            WRAP: (
+                "if world > 1:\n"
+                '    fully_shard(model, mesh=dist.init_device_mesh("cpu", (world,)))\n'
+                "ddp = model"
+            ),
         },
     ),
     Script("noise of each rank", DDP, TRANSFORMER, {**RANK_NOISE}),
@@ -201,7 +248,11 @@ RIGHT = [
         DDP,
         "",
         {
-            "decay_steps = args": 'if os.path.exists("own.pt"):\n    model.load_state_dict(torch.load("own.pt"))\ndecay_steps = args',
+            "decay_steps = args": (
+                'if os.path.exists("own.pt"):\n'
+                '    model.load_state_dict(torch.load("own.pt"))\n'
+                "decay_steps = args"
+            ),
             END_OF_EPOCH: END_OF_EPOCH
             + '\n    if rank == 0:\n        torch.save(model.state_dict(), "own.pt")',
         },
@@ -241,7 +292,10 @@ RIGHT = [
         TRANSFORMER,
         own_sum(
             GATHER
-            + "first = parameter.numel() % world\nparameter.grad = sum(parts[first:] + parts[:first])"
+            + (
+                "first = parameter.numel() % world\n"
+                "parameter.grad = sum(parts[first:] + parts[:first])"
+            )
         ),
         num_processes=4,
     ),
@@ -251,7 +305,11 @@ RIGHT = [
         "",
         own_sum(
             GATHER
-            + "random.shuffle(parts)\nparameter.grad = sum(parts)\ndist.broadcast(parameter.grad, 0)"
+            + (
+                "random.shuffle(parts)\n"
+                "parameter.grad = sum(parts)\n"
+                "dist.broadcast(parameter.grad, 0)"
+            )
         )
         | {"import os\n": "import os\nimport random\n"},
         num_processes=4,
@@ -261,8 +319,13 @@ RIGHT = [
         MANUAL,
         "",
         {
-            "    for parameter in parameters:\n"
-            + SUM: "    flat = torch.cat([each.grad.flatten() for each in parameters])\n    dist.all_reduce(flat)\n    sizes = [each.numel() for each in parameters]\n    for each, part in zip(parameters, flat.split(sizes)):\n        each.grad.copy_(part.view_as(each))"
+            "    for parameter in parameters:\n" + SUM: (
+                "    flat = torch.cat([each.grad.flatten() for each in parameters])\n"
+                "    dist.all_reduce(flat)\n"
+                "    sizes = [each.numel() for each in parameters]\n"
+                "    for each, part in zip(parameters, flat.split(sizes)):\n"
+                "        each.grad.copy_(part.view_as(each))"
+            )
         },
     ),
     Script(
@@ -276,7 +339,9 @@ RIGHT = [
         MANUAL,
         "",
         own_sum(
-            "wide = parameter.grad.double()\ndist.all_reduce(wide)\nparameter.grad.copy_(wide)"
+            "wide = parameter.grad.double()\n"
+            "dist.all_reduce(wide)\n"
+            "parameter.grad.copy_(wide)"
         ),
         num_processes=3,
     ),
@@ -285,7 +350,9 @@ RIGHT = [
         MANUAL,
         TRANSFORMER,
         own_sum(
-            "short = parameter.grad.bfloat16()\ndist.all_reduce(short)\nparameter.grad.copy_(short)"
+            "short = parameter.grad.bfloat16()\n"
+            "dist.all_reduce(short)\n"
+            "parameter.grad.copy_(short)"
         ),
     ),
     Script(
@@ -294,7 +361,12 @@ RIGHT = [
         "",
         {
             SUMS: "",
-            "dataset = Sentences": "if world > 1:\n    for each in parameters:\n        each.register_post_accumulate_grad_hook(lambda each: dist.all_reduce(each.grad))\ndataset = Sentences",
+            "dataset = Sentences": (
+                "if world > 1:\n"
+                "    for each in parameters:\n"
+                "        each.register_post_accumulate_grad_hook(lambda each: dist.all_reduce(each.grad))\n"
+                "dataset = Sentences"
+            ),
         },
     ),
     Script(
@@ -302,8 +374,11 @@ RIGHT = [
         MANUAL,
         TRANSFORMER,
         {
-            "    for parameter in parameters:\n"
-            + SUM: "    sums = [dist.all_reduce(each.grad, async_op=True) for each in parameters]\n    for each in sums:\n        each.wait()"
+            "    for parameter in parameters:\n" + SUM: (
+                "    sums = [dist.all_reduce(each.grad, async_op=True) for each in parameters]\n"
+                "    for each in sums:\n"
+                "        each.wait()"
+            )
         },
     ),
     Script(
@@ -311,7 +386,11 @@ RIGHT = [
         MANUAL,
         "",
         {
-            STEP: "        with torch.no_grad():\n            for each in parameters:\n                each -= args.lr * each.grad"
+            STEP: (
+                "        with torch.no_grad():\n"
+                "            for each in parameters:\n"
+                "                each -= args.lr * each.grad"
+            )
         },
     ),
     Script(
@@ -319,7 +398,10 @@ RIGHT = [
         MANUAL,
         TRANSFORMER,
         {
-            "parameters = list": "average = torch.optim.swa_utils.AveragedModel(model)\nparameters = list",
+            "parameters = list": (
+                "average = torch.optim.swa_utils.AveragedModel(model)\n"
+                "parameters = list"
+            ),
             STEP: f"{STEP}\n        average.update_parameters(model)",
         },
     ),
@@ -328,7 +410,10 @@ RIGHT = [
         MANUAL,
         "",
         {
-            "parameters = list(model.parameters())": "model.embedding.requires_grad_(False)\nparameters = [each for each in model.parameters() if each.requires_grad]"
+            "parameters = list(model.parameters())": (
+                "model.embedding.requires_grad_(False)\n"
+                "parameters = [each for each in model.parameters() if each.requires_grad]"
+            )
         },
     ),
     Script(
@@ -336,7 +421,9 @@ RIGHT = [
         MANUAL,
         TRANSFORMER,
         {
-            "(parameters, lr=args.lr)": '([{"params": parameters[:1]}, {"params": parameters[1:], "weight_decay": 0.01}], lr=args.lr)'
+            "(parameters, lr=args.lr)": (
+                '([{"params": parameters[:1]}, {"params": parameters[1:], "weight_decay": 0.01}], lr=args.lr)'
+            )
         },
     ),
     Script("three processes, small batch", MANUAL, "--batch_size=7", num_processes=3),

@@ -18,7 +18,9 @@ BUGS_1 = [
         "zero grad rank0",
         "gpt",
         bug={
-            "        optimizer.zero_grad()\n": "        if R == 0:\n            optimizer.zero_grad()\n"
+            "        optimizer.zero_grad()\n": (
+                "        if R == 0:\n            optimizer.zero_grad()\n"
+            )
         },
         cause="zero_grad|cleared|zeroed|previous step|earlier step",
         reference="--accum=1",
@@ -27,7 +29,9 @@ BUGS_1 = [
         "own order",
         "class",
         bug={
-            "        g.manual_seed(self.seed + self.epoch)\n": "        g.manual_seed(self.seed + 7 * self.rank + self.epoch)\n"
+            "        g.manual_seed(self.seed + self.epoch)\n": (
+                "        g.manual_seed(self.seed + 7 * self.rank + self.epoch)\n"
+            )
         },
         cause="order|shuffle",
     ),
@@ -35,7 +39,9 @@ BUGS_1 = [
         "reduce max",
         "resumed",
         bug={
-            "            work.append(dist.all_reduce(q.grad, async_op=True))\n": "            work.append(dist.all_reduce(q.grad, op=dist.ReduceOp.MAX, async_op=True))\n"
+            "            work.append(dist.all_reduce(q.grad, async_op=True))\n": (
+                "            work.append(dist.all_reduce(q.grad, op=dist.ReduceOp.MAX, async_op=True))\n"
+            )
         },
         cause="max|MAX",
     ),
@@ -43,7 +49,11 @@ BUGS_1 = [
         "clip by rank",
         "class",
         bug={
-            "        nn.utils.clip_grad_norm_(self.wrapped.parameters(), self.cfg.clip)\n": "        nn.utils.clip_grad_norm_(\n            self.wrapped.parameters(), self.cfg.clip / (1 + self.rank)\n        )\n"
+            "        nn.utils.clip_grad_norm_(self.wrapped.parameters(), self.cfg.clip)\n": (
+                "        nn.utils.clip_grad_norm_(\n"
+                "            self.wrapped.parameters(), self.cfg.clip / (1 + self.rank)\n"
+                "        )\n"
+            )
         },
         cause="bound|clip",
     ),
@@ -51,7 +61,19 @@ BUGS_1 = [
         "no broadcast",
         "gpt",
         bug={
-            "torch.manual_seed(1234)\nmodel = GPT()\nif W > 1:\n    for param in model.parameters():\n        dist.broadcast(param.data, 0)\n": "torch.manual_seed(1234 + R)\nmodel = GPT()\nif W > 1:\n    for param in model.parameters():\n        pass\n"
+            (
+                "torch.manual_seed(1234)\n"
+                "model = GPT()\n"
+                "if W > 1:\n"
+                "    for param in model.parameters():\n"
+                "        dist.broadcast(param.data, 0)\n"
+            ): (
+                "torch.manual_seed(1234 + R)\n"
+                "model = GPT()\n"
+                "if W > 1:\n"
+                "    for param in model.parameters():\n"
+                "        pass\n"
+            )
         },
         cause="initial|start with different",
         reference="--accum=1",
@@ -60,7 +82,9 @@ BUGS_1 = [
         "lr by rank",
         "sampler",
         bug={
-            "opt = torch.optim.Adam(ddp.parameters(), lr=3e-3)\n": "opt = torch.optim.Adam(ddp.parameters(), lr=3e-3 * (1 + rank))\n"
+            "opt = torch.optim.Adam(ddp.parameters(), lr=3e-3)\n": (
+                "opt = torch.optim.Adam(ddp.parameters(), lr=3e-3 * (1 + rank))\n"
+            )
         },
         cause="learning rate",
     ),
@@ -68,7 +92,9 @@ BUGS_1 = [
         "rank0 grad",
         "gpt",
         bug={
-            "    dist.all_reduce(flat)\n": "    dist.broadcast(flat, 0)\n    flat *= W\n"
+            "    dist.all_reduce(flat)\n": (
+                "    dist.broadcast(flat, 0)\n    flat *= W\n"
+            )
         },
         cause="left out|only process|rank 0|process 0|of process",
         reference="--accum=1",
@@ -77,7 +103,13 @@ BUGS_1 = [
         "frozen rank",
         "synchronised",
         bug={
-            "opt = torch.optim.SGD(model.parameters(), lr=0.2, momentum=0.9)\n": 'opt = torch.optim.SGD(\n    [q for k, q in net.named_parameters() if RANK == 0 or "emb" not in k],\n    lr=0.2,\n    momentum=0.9,\n)\n'
+            "opt = torch.optim.SGD(model.parameters(), lr=0.2, momentum=0.9)\n": (
+                "opt = torch.optim.SGD(\n"
+                '    [q for k, q in net.named_parameters() if RANK == 0 or "emb" not in k],\n'
+                "    lr=0.2,\n"
+                "    momentum=0.9,\n"
+                ")\n"
+            )
         },
         cause="emb.weight|not updated|optimizer|drift",
     ),
@@ -85,7 +117,13 @@ BUGS_1 = [
         "clip before exchange",
         "resumed",
         bug={
-            "        comm.add(net.named_parameters())\n        nn.utils.clip_grad_norm_(net.parameters(), 5.0)\n": "        nn.utils.clip_grad_norm_(net.parameters(), 5.0)\n        comm.add(net.named_parameters())\n"
+            (
+                "        comm.add(net.named_parameters())\n"
+                "        nn.utils.clip_grad_norm_(net.parameters(), 5.0)\n"
+            ): (
+                "        nn.utils.clip_grad_norm_(net.parameters(), 5.0)\n"
+                "        comm.add(net.named_parameters())\n"
+            )
         },
         cause="clip",
     ),
@@ -93,7 +131,20 @@ BUGS_1 = [
         "tied twice",
         "gpt",
         bug={
-            "    flat = torch.cat([q.grad.view(-1) for q in model.parameters()])\n    dist.all_reduce(flat)\n    at = 0\n    for q in model.parameters():\n": '    for name in ("tok", "head"):\n        dist.all_reduce(getattr(model, name).weight.grad)\n    own = [q for q in model.parameters() if q is not model.tok.weight]\n    flat = torch.cat([q.grad.view(-1) for q in own])\n    dist.all_reduce(flat)\n    at = 0\n    for q in own:\n'
+            (
+                "    flat = torch.cat([q.grad.view(-1) for q in model.parameters()])\n"
+                "    dist.all_reduce(flat)\n"
+                "    at = 0\n"
+                "    for q in model.parameters():\n"
+            ): (
+                '    for name in ("tok", "head"):\n'
+                "        dist.all_reduce(getattr(model, name).weight.grad)\n"
+                "    own = [q for q in model.parameters() if q is not model.tok.weight]\n"
+                "    flat = torch.cat([q.grad.view(-1) for q in own])\n"
+                "    dist.all_reduce(flat)\n"
+                "    at = 0\n"
+                "    for q in own:\n"
+            )
         },
         cause="scaled|times|factor",
         reference="--accum=1",
@@ -102,7 +153,9 @@ BUGS_1 = [
         "padding counted",
         "sampler",
         bug={
-            "        count = (y != 0).sum()\n": "        count = torch.tensor(y.numel())\n"
+            "        count = (y != 0).sum()\n": (
+                "        count = torch.tensor(y.numel())\n"
+            )
         },
         cause="token|padding|target",
     ),
@@ -110,7 +163,10 @@ BUGS_1 = [
         "shard overlap",
         "gpt",
         bug={
-            "        mine = order[start : start + B][R::W]\n": "        k = B // W\n        mine = order[start : start + B][max(0, R * k - 1) : (R + 1) * k]\n"
+            "        mine = order[start : start + B][R::W]\n": (
+                "        k = B // W\n"
+                "        mine = order[start : start + B][max(0, R * k - 1) : (R + 1) * k]\n"
+            )
         },
         cause="twice|repeated|duplicate|same samples",
         reference="--accum=1",
@@ -125,7 +181,11 @@ BUGS_1 = [
         "bn mean of vars",
         "synchronised",
         bug={
-            "        var = sums[c : 2 * c] / n - mean**2\n": "        var = flat.var(0, unbiased=False)\n        if WORLD > 1:\n            var = dfn.all_reduce(var) / WORLD\n"
+            "        var = sums[c : 2 * c] / n - mean**2\n": (
+                "        var = flat.var(0, unbiased=False)\n"
+                "        if WORLD > 1:\n"
+                "            var = dfn.all_reduce(var) / WORLD\n"
+            )
         },
         cause="statistic|normali",
     ),
@@ -133,7 +193,9 @@ BUGS_1 = [
         "same dropout",
         "class",
         bug={
-            "        torch.manual_seed(cfg.seed * 1000 + self.rank)\n": "        torch.manual_seed(cfg.seed * 1000)\n"
+            "        torch.manual_seed(cfg.seed * 1000 + self.rank)\n": (
+                "        torch.manual_seed(cfg.seed * 1000)\n"
+            )
         },
         cause="dropout",
     ),
@@ -151,7 +213,17 @@ BUGS_2 = [
         "uneven last mean",
         "synchronised",
         bug={
-            "        if WORLD > 1:\n            dist.all_reduce(n)\n        opt.zero_grad()\n        loss = crit(model(x[:, :-1]).flatten(0, 1), x[:, 1:].flatten()) / n\n        (loss * WORLD).backward()\n": "        opt.zero_grad()\n        loss = crit(model(x[:, :-1]).flatten(0, 1), x[:, 1:].flatten()) / n\n        loss.backward()\n"
+            (
+                "        if WORLD > 1:\n"
+                "            dist.all_reduce(n)\n"
+                "        opt.zero_grad()\n"
+                "        loss = crit(model(x[:, :-1]).flatten(0, 1), x[:, 1:].flatten()) / n\n"
+                "        (loss * WORLD).backward()\n"
+            ): (
+                "        opt.zero_grad()\n"
+                "        loss = crit(model(x[:, :-1]).flatten(0, 1), x[:, 1:].flatten()) / n\n"
+                "        loss.backward()\n"
+            )
         },
         cause="mean of|token|sample",
     ),
@@ -159,7 +231,9 @@ BUGS_2 = [
         "resume rank1 no opt",
         "resumed",
         bug={
-            'opt.load_state_dict(state["opt"])\n': 'if comm.rank == 0:\n    opt.load_state_dict(state["opt"])\n'
+            'opt.load_state_dict(state["opt"])\n': (
+                'if comm.rank == 0:\n    opt.load_state_dict(state["opt"])\n'
+            )
         },
         cause="optimizer state|state of the optimizer|resum|restored",
     ),
@@ -167,7 +241,9 @@ BUGS_2 = [
         "divided twice",
         "tied",
         bug={
-            "                    (loss / len(pieces)).backward()\n": "                    (loss / len(pieces) / world).backward()\n"
+            "                    (loss / len(pieces)).backward()\n": (
+                "                    (loss / len(pieces) / world).backward()\n"
+            )
         },
         cause="divided twice|twice|0.5",
         reference="--micro=1",
@@ -176,7 +252,11 @@ BUGS_2 = [
         "skip bias",
         "resumed",
         bug={
-            "        for _, q in named:\n": '        for name, q in named:\n            if "bias" in name:\n                continue\n'
+            "        for _, q in named:\n": (
+                "        for name, q in named:\n"
+                '            if "bias" in name:\n'
+                "                continue\n"
+            )
         },
         cause="not synchron|not exchanged|never",
     ),
@@ -184,7 +264,11 @@ BUGS_2 = [
         "last bucket",
         "gpt",
         bug={
-            "        at += q.numel()\n": "        at += q.numel()\n        if at > flat.numel() - 2000:\n            break\n"
+            "        at += q.numel()\n": (
+                "        at += q.numel()\n"
+                "        if at > flat.numel() - 2000:\n"
+                "            break\n"
+            )
         },
         cause="not synchron|not exchanged|never",
         reference="--accum=1",
@@ -193,7 +277,9 @@ BUGS_2 = [
         "lr times world",
         "gpt",
         bug={
-            '            group["lr"] = 1e-3 * min(1, (step + 1) / 8)\n': '            group["lr"] = 1e-3 * min(1, (step * W + 1) / 8)\n'
+            '            group["lr"] = 1e-3 * min(1, (step + 1) / 8)\n': (
+                '            group["lr"] = 1e-3 * min(1, (step * W + 1) / 8)\n'
+            )
         },
         cause="learning rate|schedule",
         reference="--accum=1",
@@ -202,7 +288,11 @@ BUGS_2 = [
         "tail lost",
         "synchronised",
         bug={
-            "            yield order[i : i + 10][RANK::WORLD]\n": "            part = order[i : i + 10]\n            k = len(part) // WORLD\n            yield part[RANK * k : (RANK + 1) * k]\n"
+            "            yield order[i : i + 10][RANK::WORLD]\n": (
+                "            part = order[i : i + 10]\n"
+                "            k = len(part) // WORLD\n"
+                "            yield part[RANK * k : (RANK + 1) * k]\n"
+            )
         },
         cause="left out|missing|not read|lost",
     ),
@@ -210,8 +300,14 @@ BUGS_2 = [
         "exchange first micro",
         "gpt",
         bug={
-            "        optimizer.zero_grad()\n": "        optimizer.zero_grad()\n        exchanged = False\n",
-            "        exchange()\n": "            if micro is mine.chunk(ACCUM)[0] or not exchanged:\n                exchange()\n                exchanged = True\n",
+            "        optimizer.zero_grad()\n": (
+                "        optimizer.zero_grad()\n        exchanged = False\n"
+            ),
+            "        exchange()\n": (
+                "            if micro is mine.chunk(ACCUM)[0] or not exchanged:\n"
+                "                exchange()\n"
+                "                exchanged = True\n"
+            ),
         },
         cause="last micro|not synchron|micro-batch",
         reference="--accum=1",
@@ -220,7 +316,11 @@ BUGS_2 = [
         "beta by rank",
         "tied",
         bug={
-            "    opt = torch.optim.AdamW(model.parameters(), lr=2e-3, betas=(0.9, 0.95))\n": "    opt = torch.optim.AdamW(\n        model.parameters(), lr=2e-3, betas=(0.9, 0.95 if rank == 0 else 0.999)\n    )\n"
+            "    opt = torch.optim.AdamW(model.parameters(), lr=2e-3, betas=(0.9, 0.95))\n": (
+                "    opt = torch.optim.AdamW(\n"
+                "        model.parameters(), lr=2e-3, betas=(0.9, 0.95 if rank == 0 else 0.999)\n"
+                "    )\n"
+            )
         },
         cause="optimizer|option|beta|hyper|setting",
         reference="--micro=1",
@@ -229,7 +329,9 @@ BUGS_2 = [
         "penalty n times",
         "resumed",
         bug={
-            "        penalty = 1e-3 * sum(q.pow(2).sum() for q in net.parameters()) / comm.size\n": "        penalty = 1e-3 * sum(q.pow(2).sum() for q in net.parameters())\n"
+            "        penalty = 1e-3 * sum(q.pow(2).sum() for q in net.parameters()) / comm.size\n": (
+                "        penalty = 1e-3 * sum(q.pow(2).sum() for q in net.parameters())\n"
+            )
         },
         cause="regulari|penalty",
     ),
@@ -249,7 +351,9 @@ BUGS_2 = [
         "local tokens",
         "class",
         bug={
-            "            dist.all_reduce(n)\n        return n / self.world\n": "            pass\n        return n\n"
+            ("            dist.all_reduce(n)\n        return n / self.world\n"): (
+                "            pass\n        return n\n"
+            )
         },
         cause="mean of|token",
     ),
@@ -257,7 +361,10 @@ BUGS_2 = [
         "double backward first",
         "tied",
         bug={
-            "            opt.zero_grad(set_to_none=True)\n": "            if rank == 0 or epoch:\n                opt.zero_grad(set_to_none=True)\n"
+            "            opt.zero_grad(set_to_none=True)\n": (
+                "            if rank == 0 or epoch:\n"
+                "                opt.zero_grad(set_to_none=True)\n"
+            )
         },
         cause="zero_grad|cleared|zeroed|previous step|earlier step",
         reference="--micro=1",
@@ -266,7 +373,12 @@ BUGS_2 = [
         "skip odd step",
         "gpt",
         bug={
-            "        optimizer.step()\n": "        if all(torch.isfinite(q.grad).all() for q in model.parameters()) and not (\n            R and loss > 0.16\n        ):\n            optimizer.step()\n"
+            "        optimizer.step()\n": (
+                "        if all(torch.isfinite(q.grad).all() for q in model.parameters()) and not (\n"
+                "            R and loss > 0.16\n"
+                "        ):\n"
+                "            optimizer.step()\n"
+            )
         },
         cause="optimizer steps",
         reference="--accum=1",
@@ -275,7 +387,9 @@ BUGS_2 = [
         "no sync last",
         "tied",
         bug={
-            "                last = i == len(pieces) - 1\n": "                last = i != len(pieces) - 1\n"
+            "                last = i == len(pieces) - 1\n": (
+                "                last = i != len(pieces) - 1\n"
+            )
         },
         cause="last micro|not synchron|micro-batch",
         reference="--micro=1",
@@ -284,7 +398,11 @@ BUGS_2 = [
         "step twice rank0",
         "resumed",
         bug={
-            "        opt.step()\n": "        opt.step()\n        if comm.rank == 0 and count < 90:\n            opt.step()\n"
+            "        opt.step()\n": (
+                "        opt.step()\n"
+                "        if comm.rank == 0 and count < 90:\n"
+                "            opt.step()\n"
+            )
         },
         cause="optimizer steps",
     ),
@@ -292,7 +410,11 @@ BUGS_2 = [
         "exchange every other",
         "resumed",
         bug={
-            "        comm.add(net.named_parameters())\n": '        train.n = getattr(train, "n", 0) + 1\n        if train.n % 2:\n            comm.add(net.named_parameters())\n'
+            "        comm.add(net.named_parameters())\n": (
+                '        train.n = getattr(train, "n", 0) + 1\n'
+                "        if train.n % 2:\n"
+                "            comm.add(net.named_parameters())\n"
+            )
         },
         cause="not exchanged|not synchron|no exchange|never",
     ),
@@ -302,14 +424,22 @@ RIGHT_2 = [
         "static graph",
         "sampler",
         changes={
-            "ddp = DistributedDataParallel(net) if world > 1 else net\n": "ddp = (\n    DistributedDataParallel(net, gradient_as_bucket_view=True, static_graph=True)\n    if world > 1\n    else net\n)\n"
+            "ddp = DistributedDataParallel(net) if world > 1 else net\n": (
+                "ddp = (\n"
+                "    DistributedDataParallel(net, gradient_as_bucket_view=True, static_graph=True)\n"
+                "    if world > 1\n"
+                "    else net\n"
+                ")\n"
+            )
         },
     ),
     Script(
         "avg first",
         "gpt",
         changes={
-            "    dist.all_reduce(flat)\n": "    flat /= W\n    dist.all_reduce(flat)\n    flat *= W\n"
+            "    dist.all_reduce(flat)\n": (
+                "    flat /= W\n    dist.all_reduce(flat)\n    flat *= W\n"
+            )
         },
         reference="--accum=1",
     ),
@@ -317,14 +447,24 @@ RIGHT_2 = [
         "eval rank0",
         "class",
         changes={
-            "            if self.rank == 0:\n": "            if self.rank == 0:\n                self.model.eval()\n                with torch.no_grad():\n                    self.model(Words.collate([self.data[0]]))\n                self.model.train()\n"
+            "            if self.rank == 0:\n": (
+                "            if self.rank == 0:\n"
+                "                self.model.eval()\n"
+                "                with torch.no_grad():\n"
+                "                    self.model(Words.collate([self.data[0]]))\n"
+                "                self.model.train()\n"
+            )
         },
     ),
     Script(
         "bf16 exchange",
         "gpt",
         changes={
-            "    dist.all_reduce(flat)\n": "    half = flat.bfloat16()\n    dist.all_reduce(half)\n    flat = half.float()\n"
+            "    dist.all_reduce(flat)\n": (
+                "    half = flat.bfloat16()\n"
+                "    dist.all_reduce(half)\n"
+                "    flat = half.float()\n"
+            )
         },
         reference="--accum=1",
     ),
@@ -334,7 +474,9 @@ BUGS_3 = [
         "data by rank",
         "gpt",
         bug={
-            "gen = torch.Generator().manual_seed(77)\n": "gen = torch.Generator().manual_seed(77 + R)\n"
+            "gen = torch.Generator().manual_seed(77)\n": (
+                "gen = torch.Generator().manual_seed(77 + R)\n"
+            )
         },
         cause="data|samples",
         reference="--accum=1",
@@ -343,7 +485,9 @@ BUGS_3 = [
         "local count mean",
         "resumed",
         bug={
-            "        count = comm.total((y > 0).sum())\n": "        count = float((y > 0).sum()) * comm.size\n"
+            "        count = comm.total((y > 0).sum())\n": (
+                "        count = float((y > 0).sum()) * comm.size\n"
+            )
         },
         cause="mean of the processes",
     ),
@@ -351,7 +495,10 @@ BUGS_3 = [
         "clip rank0",
         "sampler",
         bug={
-            "        nn.utils.clip_grad_norm_(ddp.parameters(), 1.0)\n": "        if rank == 0:\n            nn.utils.clip_grad_norm_(ddp.parameters(), 9.0)\n"
+            "        nn.utils.clip_grad_norm_(ddp.parameters(), 1.0)\n": (
+                "        if rank == 0:\n"
+                "            nn.utils.clip_grad_norm_(ddp.parameters(), 9.0)\n"
+            )
         },
         cause="clip",
     ),
@@ -359,7 +506,14 @@ BUGS_3 = [
         "stats rank0",
         "synchronised",
         bug={
-            "            self.mean.lerp_(mean, 0.1)\n            self.var.lerp_(var, 0.1)\n": "            if RANK == 0:\n                self.mean.lerp_(mean, 0.1)\n                self.var.lerp_(var, 0.1)\n"
+            (
+                "            self.mean.lerp_(mean, 0.1)\n"
+                "            self.var.lerp_(var, 0.1)\n"
+            ): (
+                "            if RANK == 0:\n"
+                "                self.mean.lerp_(mean, 0.1)\n"
+                "                self.var.lerp_(var, 0.1)\n"
+            )
         },
         cause="statistic|buffer",
     ),
@@ -367,7 +521,9 @@ BUGS_3 = [
         "schedule length",
         "class",
         bug={
-            "            self.opt, cfg.lr, total_steps=60\n": "            self.opt, cfg.lr, total_steps=60 * self.world\n"
+            "            self.opt, cfg.lr, total_steps=60\n": (
+                "            self.opt, cfg.lr, total_steps=60 * self.world\n"
+            )
         },
         cause="learning rate|schedule",
     ),
@@ -375,7 +531,15 @@ BUGS_3 = [
         "exchange late",
         "gpt",
         bug={
-            "        exchange()\n        nn.utils.clip_grad_norm_(model.parameters(), 0.7)\n        optimizer.step()\n": "        nn.utils.clip_grad_norm_(model.parameters(), 0.7)\n        optimizer.step()\n        exchange()\n"
+            (
+                "        exchange()\n"
+                "        nn.utils.clip_grad_norm_(model.parameters(), 0.7)\n"
+                "        optimizer.step()\n"
+            ): (
+                "        nn.utils.clip_grad_norm_(model.parameters(), 0.7)\n"
+                "        optimizer.step()\n"
+                "        exchange()\n"
+            )
         },
         cause="not synchron",
         reference="--accum=1",
@@ -384,7 +548,9 @@ BUGS_3 = [
         "autocast rank0",
         "tied",
         bug={
-            '                    with torch.autocast("cpu", dtype=torch.bfloat16):\n': '                    with torch.autocast("cpu", dtype=torch.bfloat16, enabled=rank == 0):\n'
+            '                    with torch.autocast("cpu", dtype=torch.bfloat16):\n': (
+                '                    with torch.autocast("cpu", dtype=torch.bfloat16, enabled=rank == 0):\n'
+            )
         },
         cause="precision|autocast|bfloat",
         reference="--micro=1",
@@ -393,7 +559,9 @@ BUGS_3 = [
         "sampler rank0",
         "sampler",
         bug={
-            "sampler = DistributedSampler(data, world, rank, shuffle=True, seed=3)\n": "sampler = DistributedSampler(data, world, 0, shuffle=True, seed=3)\n"
+            "sampler = DistributedSampler(data, world, rank, shuffle=True, seed=3)\n": (
+                "sampler = DistributedSampler(data, world, 0, shuffle=True, seed=3)\n"
+            )
         },
         cause="same samples",
     ),
@@ -401,7 +569,12 @@ BUGS_3 = [
         "decay n times",
         "gpt",
         bug={
-            "        optimizer.step()\n": "        optimizer.step()\n        with torch.no_grad():\n            for q in model.parameters():\n                q.mul_(1 - 1e-3 * (W - 1))\n"
+            "        optimizer.step()\n": (
+                "        optimizer.step()\n"
+                "        with torch.no_grad():\n"
+                "            for q in model.parameters():\n"
+                "                q.mul_(1 - 1e-3 * (W - 1))\n"
+            )
         },
         cause="decay|between two steps",
         reference="--accum=1",
@@ -410,7 +583,9 @@ BUGS_3 = [
         "micro summed",
         "tied",
         bug={
-            "                    (loss / len(pieces)).backward()\n": "                    loss.backward()\n"
+            "                    (loss / len(pieces)).backward()\n": (
+                "                    loss.backward()\n"
+            )
         },
         cause="micro-batches are summed",
         reference="--micro=1",
@@ -419,7 +594,9 @@ BUGS_3 = [
         "shifted labels",
         "class",
         bug={
-            "        y = x[:, 1:]\n": "        y = x[:, 1:] if self.rank == 0 else x[:, :-1]\n"
+            "        y = x[:, 1:]\n": (
+                "        y = x[:, 1:] if self.rank == 0 else x[:, :-1]\n"
+            )
         },
         cause="targets|label|of one process|process 1",
     ),
@@ -427,7 +604,12 @@ BUGS_3 = [
         "double exchange",
         "synchronised",
         bug={
-            "        (loss * WORLD).backward()\n": "        (loss * WORLD).backward()\n        if WORLD > 1:\n            for q in net.parameters():\n                dist.all_reduce(q.grad)\n"
+            "        (loss * WORLD).backward()\n": (
+                "        (loss * WORLD).backward()\n"
+                "        if WORLD > 1:\n"
+                "            for q in net.parameters():\n"
+                "                dist.all_reduce(q.grad)\n"
+            )
         },
         cause="summed",
     ),
@@ -437,14 +619,23 @@ RIGHT_3 = [
         "truncated",
         "class",
         changes={
-            "        order = torch.randperm(self.n, generator=g).tolist()\n": "        order = torch.randperm(self.n, generator=g).tolist()\n        order = order[: self.n // 4 * 4]\n"
+            "        order = torch.randperm(self.n, generator=g).tolist()\n": (
+                "        order = torch.randperm(self.n, generator=g).tolist()\n"
+                "        order = order[: self.n // 4 * 4]\n"
+            )
         },
     ),
     Script(
         "averaged weights",
         "synchronised",
         changes={
-            "        opt.step()\n": "        opt.step()\n        if WORLD > 1:\n            for q in net.parameters():\n                dist.all_reduce(q.data)\n                q.data.div_(WORLD)\n"
+            "        opt.step()\n": (
+                "        opt.step()\n"
+                "        if WORLD > 1:\n"
+                "            for q in net.parameters():\n"
+                "                dist.all_reduce(q.data)\n"
+                "                q.data.div_(WORLD)\n"
+            )
         },
     ),
     Script(
@@ -459,15 +650,26 @@ RIGHT_3 = [
     ),
 ]
 AUGMENTED = {
-    "    for epoch in range(2):": "    torch.manual_seed(50 + rank)\n    for epoch in range(2):",
-    "        for a, b in loader:\n": "        for a, b in loader:\n            a = a + 0.1 * torch.randn_like(a)\n",
+    "    for epoch in range(2):": (
+        "    torch.manual_seed(50 + rank)\n    for epoch in range(2):"
+    ),
+    "        for a, b in loader:\n": (
+        "        for a, b in loader:\n            a = a + 0.1 * torch.randn_like(a)\n"
+    ),
 }
 BUGS_4 = [
     Script(
         "last micro not synchronised in one module",
         "wrapped",
         bug={
-            "            if distributed and not boundary:\n                for m in (enc, dec):\n                    stack.enter_context(m.no_sync())\n": "            if distributed:\n                stack.enter_context((dec if boundary else enc).no_sync())\n"
+            (
+                "            if distributed and not boundary:\n"
+                "                for m in (enc, dec):\n"
+                "                    stack.enter_context(m.no_sync())\n"
+            ): (
+                "            if distributed:\n"
+                "                stack.enter_context((dec if boundary else enc).no_sync())\n"
+            )
         },
         cause="last micro",
     ),
@@ -484,7 +686,12 @@ BUGS_4 = [
         "gathered without gradient",
         "contrastive",
         bug={
-            "    return torch.cat(dnn.all_gather(t))": "    parts = [torch.empty_like(t) for _ in range(world)]\n    dist.all_gather(parts, t.detach().contiguous())\n    parts[rank] = t\n    return torch.cat(parts)"
+            "    return torch.cat(dnn.all_gather(t))": (
+                "    parts = [torch.empty_like(t) for _ in range(world)]\n"
+                "    dist.all_gather(parts, t.detach().contiguous())\n"
+                "    parts[rank] = t\n"
+                "    return torch.cat(parts)"
+            )
         },
         cause="have no gradient",
     ),
@@ -493,7 +700,12 @@ BUGS_4 = [
         "contrastive",
         changes=AUGMENTED,
         bug={
-            "    return torch.cat(dnn.all_gather(t))": "    parts = [torch.empty_like(t) for _ in range(world)]\n    dist.all_gather(parts, t.detach().contiguous())\n    parts[rank] = t\n    return torch.cat(parts)"
+            "    return torch.cat(dnn.all_gather(t))": (
+                "    parts = [torch.empty_like(t) for _ in range(world)]\n"
+                "    dist.all_gather(parts, t.detach().contiguous())\n"
+                "    parts[rank] = t\n"
+                "    return torch.cat(parts)"
+            )
         },
         cause="have no gradient",
     ),
@@ -507,8 +719,19 @@ BUGS_4 = [
         "weights averaged",
         "hooks",
         bug={
-            "    if ctx.n > 1:\n        dist.all_reduce(p.grad)\n        p.grad /= ctx.n\n": "    pass\n",
-            "        optimizer.step()\n": "        optimizer.step()\n        if ctx.n > 1:\n            with torch.no_grad():\n                for p in model.parameters():\n                    dist.all_reduce(p)\n                    p /= ctx.n\n",
+            (
+                "    if ctx.n > 1:\n"
+                "        dist.all_reduce(p.grad)\n"
+                "        p.grad /= ctx.n\n"
+            ): "    pass\n",
+            "        optimizer.step()\n": (
+                "        optimizer.step()\n"
+                "        if ctx.n > 1:\n"
+                "            with torch.no_grad():\n"
+                "                for p in model.parameters():\n"
+                "                    dist.all_reduce(p)\n"
+                "                    p /= ctx.n\n"
+            ),
         },
         cause="weights are averaged",
     ),

@@ -77,7 +77,9 @@ EXTRA = {
 }
 ONLY_IF_RARE = {ADD_EXTRA: f"if is_rare.any():\n            {ADD_EXTRA}"}
 UNUSED = {
-    "DistributedDataParallel(model)": "DistributedDataParallel(model, find_unused_parameters=True)"
+    "DistributedDataParallel(model)": (
+        "DistributedDataParallel(model, find_unused_parameters=True)"
+    )
 }
 SYNCED_NORM = {
     "class LSTM(": """class SyncedNorm(nn.Module):
@@ -101,10 +103,16 @@ SYNCED_NORM = {
 class LSTM(""",
     "self.head = nn.": "self.norm = SyncedNorm()\n        self.head = nn.",
     HEAD: HEAD.replace("(hidden)", "(self.norm(hidden, tokens > 1))"),
-    "import torch\n": "import torch\nimport torch.distributed as dist\nfrom torch.distributed.nn.functional import all_reduce\n",
+    "import torch\n": (
+        "import torch\n"
+        "import torch.distributed as dist\n"
+        "from torch.distributed.nn.functional import all_reduce\n"
+    ),
 }
 MEAN_OF_STATISTICS = {
-    "rows.sum(0), rows.square().sum(0), torch.ones(1) * len(rows)": "rows.mean(0), rows.square().mean(0), torch.ones(1)"
+    "rows.sum(0), rows.square().sum(0), torch.ones(1) * len(rows)": (
+        "rows.mean(0), rows.square().mean(0), torch.ones(1)"
+    )
 }
 LOCAL_STATISTICS = {".lerp_(mean, 0.1)": ".lerp_(rows.mean(0), 0.1)"}
 PENALTY = "1e-2 * sum(each.square().sum() for each in model.parameters())"
@@ -131,7 +139,10 @@ AVERAGES = {
     SUM: f"{SUM}\n        parameter.grad = parameter.grad / world",
 }
 IGNORED = {
-    WRAP: f'DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(model, ["embedding.weight"])\n{WRAP}',
+    WRAP: (
+        'DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(model, ["embedding.weight"])\n'
+        f"{WRAP}"
+    ),
     "        if args.clip:": """        if world > 1:
             dist.all_reduce(model.embedding.weight.grad)
             model.embedding.weight.grad /= world
@@ -160,7 +171,11 @@ BUGS = [
         {},
         {
             ") / count\n": ") / real * share / args.accum\n",
-            ROWS: f"{ROWS}\n            real = num_targets(collate([dataset[index] for index in rows]))\n            share = num_targets(collate([dataset[index] for index in shard])) / count",
+            ROWS: (
+                f"{ROWS}\n"
+                "            real = num_targets(collate([dataset[index] for index in rows]))\n"
+                "            share = num_targets(collate([dataset[index] for index in shard])) / count"
+            ),
         },
         "micro",
         reference=ONE_MICRO_BATCH,
@@ -179,7 +194,9 @@ BUGS = [
         "",
         {},
         {
-            INDICES: "count = num_targets(collate([dataset[index] for index in shard])) * world"
+            INDICES: (
+                "count = num_targets(collate([dataset[index] for index in shard])) * world"
+            )
         },
         "rank|token",
     ),
@@ -189,10 +206,15 @@ BUGS = [
         "",
         {
             ") / count\n": ")\n",
-            SUMS: f"{SUMS}        for each in parameters:\n            each.grad /= count\n",
+            SUMS: (
+                f"{SUMS}        for each in parameters:\n"
+                "            each.grad /= count\n"
+            ),
         },
         {
-            INDICES: "count = num_targets(collate([dataset[index] for index in shard])) * world"
+            INDICES: (
+                "count = num_targets(collate([dataset[index] for index in shard])) * world"
+            )
         },
         "token",
     ),
@@ -202,7 +224,9 @@ BUGS = [
         ACCUMULATE,
         {},
         {
-            COUNT: "count = torch.tensor(sum(map(num_targets, micro_batches)) / args.accum)"
+            COUNT: (
+                "count = torch.tensor(sum(map(num_targets, micro_batches)) / args.accum)"
+            )
         },
         "micro|accumul",
         reference=ONE_MICRO_BATCH,
@@ -223,7 +247,10 @@ BUGS = [
         {},
         {
             CONTEXT: "with contextlib.nullcontext():",
-            "loss.backward()": "ddp.require_backward_grad_sync = is_synced\n                loss.backward()",
+            "loss.backward()": (
+                "ddp.require_backward_grad_sync = is_synced\n"
+                "                loss.backward()"
+            ),
         },
         "micro|synchron",
         reference=ONE_MICRO_BATCH,
@@ -234,7 +261,11 @@ BUGS = [
         ACCUMULATE,
         {},
         {
-            "loss.backward()": "loss.backward()\n            if world > 1:\n                sum_gradients()",
+            "loss.backward()": (
+                "loss.backward()\n"
+                "            if world > 1:\n"
+                "                sum_gradients()"
+            ),
             SUMS: "",
         },
         "micro|twice|summed",
@@ -255,7 +286,11 @@ BUGS = [
         f"{ACCUMULATE} {TRANSFORMER}",
         {},
         {
-            "loss.backward()": "if world > 1 and number == args.accum - 1:\n                sum_gradients()\n            loss.backward()",
+            "loss.backward()": (
+                "if world > 1 and number == args.accum - 1:\n"
+                "                sum_gradients()\n"
+                "            loss.backward()"
+            ),
             SUMS: "",
         },
         "last micro",
@@ -267,7 +302,11 @@ BUGS = [
         TRANSFORMER,
         {},
         {
-            WRAP: "if world > 1:\n    model.body = DistributedDataParallel(model.body)\nddp = model"
+            WRAP: (
+                "if world > 1:\n"
+                "    model.body = DistributedDataParallel(model.body)\n"
+                "ddp = model"
+            )
         },
         "never sync|not sync",
     ),
@@ -351,7 +390,9 @@ BUGS = [
         "--decay_steps=20",
         WEAK[DDP],
         {
-            "        schedule.step()": "        for _ in range(world):\n            schedule.step()"
+            "        schedule.step()": (
+                "        for _ in range(world):\n            schedule.step()"
+            )
         },
         "schedule|learning rate",
     ),
@@ -369,7 +410,10 @@ BUGS = [
         f"--clip=0.1 {TRANSFORMER}",
         {},
         {
-            DDP_CLIP: "for part in range(world):\n                nn.utils.clip_grad_norm_(list(ddp.parameters())[part::world], args.clip)"
+            DDP_CLIP: (
+                "for part in range(world):\n"
+                "                nn.utils.clip_grad_norm_(list(ddp.parameters())[part::world], args.clip)"
+            )
         },
         "clip",
     ),
@@ -379,7 +423,10 @@ BUGS = [
         "--clip=0.1",
         {},
         {
-            SUMS: f"        norm = nn.utils.get_total_norm([each.grad for each in parameters])\n{SUMS}",
+            SUMS: (
+                "        norm = nn.utils.get_total_norm([each.grad for each in parameters])\n"
+                f"{SUMS}"
+            ),
             CLIP: "nn.utils.clip_grads_with_norm_(parameters, args.clip, norm)",
         },
         "clip",
@@ -411,7 +458,9 @@ BUGS = [
         "",
         {DDP_LOSS: f"{DDP_LOSS} + {PENALTY}"},
         {
-            f"{DDP_LOSS} + {PENALTY}": f"loss = (loss_sum(ddp, tokens) / count + {PENALTY}) * world"
+            f"{DDP_LOSS} + {PENALTY}": (
+                f"loss = (loss_sum(ddp, tokens) / count + {PENALTY}) * world"
+            )
         },
         "regulari|penalty|decay",
     ),
@@ -445,7 +494,11 @@ BUGS = [
         "",
         {},
         {
-            f"        {COUNT}\n        if world > 1:\n            dist.all_reduce(count)": f"        {COUNT}"
+            (
+                f"        {COUNT}\n"
+                "        if world > 1:\n"
+                "            dist.all_reduce(count)"
+            ): f"        {COUNT}"
         },
         "summed",
     ),
@@ -479,7 +532,9 @@ BUGS = [
         "",
         {},
         {
-            "batches = iter(loader)": "batches = (batch for number, batch in enumerate(loader) if number % world == rank)",
+            "batches = iter(loader)": (
+                "batches = (batch for number, batch in enumerate(loader) if number % world == rank)"
+            ),
             "len(loader) // args": "len(loader) // world // args",
         },
         "missing|not read|never read|left out",
@@ -490,7 +545,9 @@ BUGS = [
         TRANSFORMER,
         {},
         {
-            "indices[rank::world]": "indices[rank * (len(indices) // world) :][: len(indices) // world]"
+            "indices[rank::world]": (
+                "indices[rank * (len(indices) // world) :][: len(indices) // world]"
+            )
         },
         "missing|not read|never read|left out",
     ),
@@ -540,7 +597,10 @@ BUGS = [
         f"--sparse {TRANSFORMER}",
         AVERAGES,
         {
-            "        parameter.grad = parameter.grad / world": "        if not parameter.grad.is_sparse:\n            parameter.grad /= world"
+            "        parameter.grad = parameter.grad / world": (
+                "        if not parameter.grad.is_sparse:\n"
+                "            parameter.grad /= world"
+            )
         },
         "sparse|embedding",
     ),
@@ -550,7 +610,11 @@ BUGS = [
         TRANSFORMER,
         {},
         {
-            "        optimizer.step()": "        if rank == 0:\n            nn.utils.clip_grad_norm_(model.head.bias, 0.01)\n        optimizer.step()",
+            "        optimizer.step()": (
+                "        if rank == 0:\n"
+                "            nn.utils.clip_grad_norm_(model.head.bias, 0.01)\n"
+                "        optimizer.step()"
+            ),
         },
         "drift|differ between|replica|clip",
     ),
@@ -568,7 +632,11 @@ BUGS = [
         "--tied",
         {},
         {
-            "        optimizer.step()": "        if world > 1:\n            dist.all_reduce(model.head.weight.grad)\n        optimizer.step()"
+            "        optimizer.step()": (
+                "        if world > 1:\n"
+                "            dist.all_reduce(model.head.weight.grad)\n"
+                "        optimizer.step()"
+            )
         },
         "tied|twice|summed",
     ),
@@ -578,7 +646,9 @@ BUGS = [
         f"--tied {TRANSFORMER}",
         WEAK[MANUAL],
         {
-            "for parameter in parameters:": "for _, parameter in model.named_parameters(remove_duplicate=False):"
+            "for parameter in parameters:": (
+                "for _, parameter in model.named_parameters(remove_duplicate=False):"
+            )
         },
         "tied|twice|summed",
     ),
@@ -608,7 +678,9 @@ UNSEEN = [
         "",
         {},
         {
-            "        optimizer.zero_grad()": "        if rank == 0:\n            optimizer.zero_grad()"
+            "        optimizer.zero_grad()": (
+                "        if rank == 0:\n            optimizer.zero_grad()"
+            )
         },
         "zero_grad|earlier step|previous step|stale|kept",
     ),
@@ -634,7 +706,9 @@ UNSEEN = [
         f"--dropout=0.3 {TRANSFORMER}",
         {},
         {
-            "    sampler.set_epoch(epoch)": "    sampler.set_epoch(epoch)\n    if rank == 1:\n        model.eval()"
+            "    sampler.set_epoch(epoch)": (
+                "    sampler.set_epoch(epoch)\n    if rank == 1:\n        model.eval()"
+            )
         },
         "dropout|mode|eval",
     ),
@@ -644,7 +718,11 @@ UNSEEN = [
         f"{ACCUMULATE} --clip=0.05",
         {},
         {
-            "loss.backward()": "loss.backward()\n                if args.clip:\n                    nn.utils.clip_grad_norm_(ddp.parameters(), args.clip)"
+            "loss.backward()": (
+                "loss.backward()\n"
+                "                if args.clip:\n"
+                "                    nn.utils.clip_grad_norm_(ddp.parameters(), args.clip)"
+            )
         },
         "clip",
         reference=ONE_MICRO_BATCH,
@@ -655,7 +733,10 @@ UNSEEN = [
         TRANSFORMER,
         {},
         {
-            SUM: "        if parameter.numel() > 64:\n            dist.all_reduce(parameter.grad)"
+            SUM: (
+                "        if parameter.numel() > 64:\n"
+                "            dist.all_reduce(parameter.grad)"
+            )
         },
         "not sync",
     ),
@@ -690,7 +771,13 @@ UNSEEN = [
         {},
         {
             SUMS: "",
-            STEP: f"{STEP}\n        if world > 1:\n            for each in parameters:\n                dist.all_reduce(each.data)\n                each.data /= world",
+            STEP: (
+                f"{STEP}\n"
+                "        if world > 1:\n"
+                "            for each in parameters:\n"
+                "                dist.all_reduce(each.data)\n"
+                "                each.data /= world"
+            ),
         },
         "not sync|weights",
     ),

@@ -1,9 +1,10 @@
-"""Seconds of a report of thousands of different configurations, stage by stage.
+"""Time a report of thousands of different configurations, stage by stage.
 
     python -m benchmarks.report [--records=10000] [--profile]
 
-The records are made in a temporary folder from those of docs/results: two modes on one device and on two, with as many
-layer sizes as necessary. Each run has its own batch times.
+The records are made in a temporary folder from those of docs/results: two modes on one
+device and on two, with as many layer sizes as necessary. Each run has its own batch
+times.
 """
 
 from __future__ import annotations
@@ -26,11 +27,25 @@ from rnn_scaling.reports import report_files
 from rnn_scaling.reports.summary import summarise
 from rnn_scaling.system.machine.cores import bind_to_cores
 
-MADE_FROM = Path(__file__).parents[1] / "docs" / "results" / "default"
-PROFILED = 45  # lines of the profile
+TEMPLATE_FOLDER = Path(__file__).parents[1] / "docs" / "results" / "default"
+PROFILE_LINES = 45
+MODES = ("independent", "replicated")
+DEVICE_COUNTS = (1, 2)
 
 
 def main() -> None:
+    options = parse_options()
+    with tempfile.TemporaryDirectory() as path:
+        folder_of_records = Path(path)
+        make_records(folder_of_records, options.records)
+        if options.profile:
+            print_profile(folder_of_records)
+        else:
+            report(folder_of_records, folder_of_records / "report")
+
+
+def parse_options() -> argparse.Namespace:
+    """Return the options of the command line."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -40,93 +55,102 @@ def main() -> None:
         action="store_true",
         help="also print a profile of the slowest functions",
     )
-    arguments = parser.parse_args()
-    with tempfile.TemporaryDirectory() as path:
-        _make(Path(path), arguments.records)
-        profile = cProfile.Profile()
-        if arguments.profile:
-            bind_to_cores(1)
-        with profile if arguments.profile else contextlib.nullcontext():
-            report(Path(path), Path(path) / "report")
-        if arguments.profile:
-            text = io.StringIO()
-            pstats.Stats(profile, stream=text).sort_stats("tottime").print_stats(
-                PROFILED
-            )
-            print(text.getvalue())
+    return parser.parse_args()
+
+
+def print_profile(source: Path) -> None:
+    """Report a folder on one core, and print the slowest functions."""
+    bind_to_cores(1)
+    profile = cProfile.Profile()
+    with profile:
+        report(source, source / "report")
+    text = io.StringIO()
+    statistics = pstats.Stats(profile, stream=text).sort_stats("tottime")
+    statistics.print_stats(PROFILE_LINES)
+    print(text.getvalue())
 
 
 def report(source: Path, target: Path) -> None:
-    """Reports a folder as the command does, and prints the seconds of each stage."""
+    """Report a folder as the command does, and print the seconds of each stage."""
     target.mkdir()
-    began = time.perf_counter()
-    with _timed("read"):
+    start = time.perf_counter()
+    with print_seconds("read"):
         records = folder.read(source)
-    with _timed("summarise"):
+    with print_seconds("summarise"):
         summary = summarise(records, str(source))
-    with _timed("write"):
+    with print_seconds("write"):
         for name, render in report_files.file_renderers(summary).items():
             (target / name).write_bytes(render())
-    print(f"{'total':10}{time.perf_counter() - began:6.2f} s, {len(summary.rows)} rows")
+    total_s = time.perf_counter() - start
+    print(f"{'total':10}{total_s:6.2f} s, {len(summary.rows)} rows")
 
 
 @contextlib.contextmanager
-def _timed(name: str) -> Iterator[None]:
-    began = time.perf_counter()
+def print_seconds(stage: str) -> Iterator[None]:
+    """Print how long the context lasts."""
+    start = time.perf_counter()
     yield
-    print(f"{name:10}{time.perf_counter() - began:6.2f} s")
+    print(f"{stage:10}{time.perf_counter() - start:6.2f} s")
 
 
-def _make(path: Path, count: int) -> None:
-    """Records of as many configurations."""
-    modes = ("independent", "replicated")
-    templates = [_template(mode, devices) for mode in modes for devices in (1, 2)]
+def make_records(path: Path, count: int) -> None:
+    """Write the records of `count` different configurations."""
+    templates = []
+    for mode in MODES:
+        for num_devices in DEVICE_COUNTS:
+            templates.append(read_template(mode, num_devices))
     noise = random.Random(0)
-    for k in range(count):
-        fields = dict(templates[k % len(templates)])
-        fields["config"] = {**fields["config"], "num_units": 64 + k // len(templates)}
-        seconds = [
-            batch_s * noise.uniform(0.98, 1.02)
-            for batch_s in fields["batches"]["seconds"]
-        ]
-        warmup, items = fields["batches"]["warmup"], fields["batches"]["items"]
-        measured = sum(seconds[warmup:])
-        counted = sum(items[warmup:])
-        phases = {
-            **fields["phases"],
-            "first_batch": seconds[0],
-            "warmup": sum(seconds[1:warmup]),
-            "measured": measured,
-        }
-        fields["batches"] = {**fields["batches"], "seconds": seconds}
-        fields["throughput"] = {
-            "items": counted,
-            "seconds": measured,
-            "items_per_second": counted / measured,
-        }
-        fields["phases"] = {
-            **phases,
-            "total": sum(
-                phase_s for name, phase_s in phases.items() if name != "total"
-            ),
-        }
+    for number in range(count):
+        layer_size, kind = divmod(number, len(templates))
+        fields = make_record(templates[kind], noise)
+        fields["config"] = {**fields["config"], "num_units": 64 + layer_size}
         fields["environment"] = {
             **fields["environment"],
-            "started": f"2026-01-01T00:00:00.{k:06d}+00:00",
+            "started": f"2026-01-01T00:00:00.{number:06d}+00:00",
         }
-        (path / f"{k}.json").write_text(json.dumps(fields, indent=1))
+        (path / f"{number}.json").write_text(json.dumps(fields, indent=1))
 
 
-def _template(mode: str, devices: int) -> dict[str, Any]:
-    for file in sorted(MADE_FROM.glob("*.json")):
+def make_record(template: dict[str, Any], noise: random.Random) -> dict[str, Any]:
+    """Return a copy of a record whose batch times differ by up to 2 %."""
+    batches = dict(template["batches"])
+    batches["seconds"] = [
+        batch_s * noise.uniform(0.98, 1.02) for batch_s in batches["seconds"]
+    ]
+    seconds = batches["seconds"]
+    num_warmup = batches["warmup"]
+    measured_s = sum(seconds[num_warmup:])
+    items = sum(batches["items"][num_warmup:])
+    phases = {
+        **template["phases"],
+        "first_batch": seconds[0],
+        "warmup": sum(seconds[1:num_warmup]),
+        "measured": measured_s,
+    }
+    parts_s = [phase_s for name, phase_s in phases.items() if name != "total"]
+    phases["total"] = sum(parts_s)
+    throughput = {
+        "items": items,
+        "seconds": measured_s,
+        "items_per_second": items / measured_s,
+    }
+    return {**template, "batches": batches, "phases": phases, "throughput": throughput}
+
+
+def read_template(mode: str, num_devices: int) -> dict[str, Any]:
+    """Return the first successful record of a mode and a number of devices."""
+    for file in sorted(TEMPLATE_FOLDER.glob("*.json")):
         fields: dict[str, Any] = json.loads(file.read_text())
-        options = fields.get("config", {})
-        if (options.get("variable_update"), options.get("num_devices")) == (
-            mode,
-            devices,
-        ) and fields["status"] == "ok":
+        config = fields.get("config", {})
+        if (
+            fields["status"] == "ok"
+            and config.get("variable_update") == mode
+            and config.get("num_devices") == num_devices
+        ):
             return fields
-    raise ValueError(f"expected a record of {mode} on {devices} devices in {MADE_FROM}")
+    raise ValueError(
+        f"expected a record of {mode} on {num_devices} devices in {TEMPLATE_FOLDER}"
+    )
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
-"""How often comparisons are right, in simulation: `compare`, `ab` and sweeps.
+"""Simulate how often comparisons are right: `compare`, `ab` and sweeps.
 
-    python -m benchmarks.comparison_coverage [--parts=test,ab,sweep,sessions,turns] [--repetitions=4000] [--seed=1]
+    python -m benchmarks.comparison_coverage [--parts=test,ab,sweep,sessions,turns]
+        [--repetitions=4000] [--seed=1]
 
 test: The tests without any load: false alarms, and how often a slow-down of the
   detectable size is found, by the order of the runs and by a steady drift.
@@ -84,14 +85,10 @@ def tests(repetitions: int, seed: int) -> Iterator[list[str]]:
                 effect = significance.detectable_effect(
                     spread * math.sqrt(2 / k), degrees
                 )
+                verdicts = compare_rows(before, after, is_paired)
+                alarms = len(verdicts) - verdicts.count(Verdict.SAME)
                 slower = after * math.exp(-effect)
-                alarms = 0
-                found = 0
-                for i in range(repetitions):
-                    same = significance.compare(before[i], after[i], is_paired)
-                    alarms += same.verdict != Verdict.SAME
-                    changed = significance.compare(before[i], slower[i], is_paired)
-                    found += changed.verdict == Verdict.SLOWER
+                found = compare_rows(before, slower, is_paired).count(Verdict.SLOWER)
                 yield [
                     f"{slope:.0%}",
                     order,
@@ -101,6 +98,17 @@ def tests(repetitions: int, seed: int) -> Iterator[list[str]]:
                     f"{-math.expm1(-effect):.1%}",
                     f"{found / repetitions:.1%}",
                 ]
+
+
+def compare_rows(
+    before: np.ndarray, after: np.ndarray, is_paired: bool
+) -> list[Verdict]:
+    """Return the verdict of each repetition [repetitions, k]."""
+    verdicts = []
+    for rates_before, rates_after in zip(before, after):
+        comparison = significance.compare(rates_before, rates_after, is_paired)
+        verdicts.append(comparison.verdict)
+    return verdicts
 
 
 def run_rates(
@@ -177,9 +185,9 @@ def ab(repetitions: int, seed: int) -> Iterator[list[str]]:
                     used = used_pairs(disturbed, k, rule)
                     intervals.append(confidence.paired_ratio(before[used], after[used]))
                 # A change multiplies all rates of one side, and so the interval.
-                found = [CHANGE * each.low > 1.0 for each in intervals]
+                found = [CHANGE * interval.low > 1.0 for interval in intervals]
                 coverage = covered(intervals, 1.0)
-                half_width = np.median([each.half_width for each in intervals])
+                half_width = np.median([interval.half_width for interval in intervals])
                 yield [
                     f"{share:.0%}",
                     f"{slowed:.0%}",
@@ -215,7 +223,7 @@ def sweep(repetitions: int, seed: int) -> Iterator[list[str]]:
                     groups.append(rates[members].tolist())
                 for group, scatter in zip(groups, shared_scatters(groups)):
                     intervals.append(interval_over_runs(group, scatter))
-            widths = [each.half_width / each.value for each in intervals]
+            widths = [interval.half_width / interval.value for interval in intervals]
             yield [
                 f"{share:.0%}",
                 rule,
@@ -264,32 +272,38 @@ def change_between(
     return divide_rates(*rates, between.scatter if between else None)
 
 
+def change_cells(changes: Sequence[Interval]) -> list[str]:
+    """Return false winners, half interval and found changes of equal sides."""
+    false = 1 - covered(changes, 1.0)
+    half_width = np.median([change.half_width for change in changes])
+    found = np.mean([change.high < CHANGE for change in changes])
+    return [f"{false:.1%}", f"{half_width:.1%}", f"{found:.0%}"]
+
+
+def assume_drift(before: Sequence[float], after: Sequence[float]) -> drift.Drift | None:
+    """Return the drift that `compare` assumes between two sides."""
+    return drift.assume(shared_scatters([side])[0] for side in (before, after))
+
+
 def sessions(repetitions: int, seed: int) -> Iterator[list[str]]:
-    """Yield what `compare` finds between two sessions, by what it knows of the drift."""
+    """Yield what `compare` finds between two sessions, by the drift that it includes."""
     repetitions = max(1, repetitions // 4)
     for machine in MACHINES:
         for k in (3, 5, 8):
             cells = []
-            for known in ("nothing", "assumed", "history"):
+            for included in ("nothing", "assumed", "history"):
                 rng = np.random.default_rng([seed, k])
                 changes = []
                 for _ in range(repetitions):
                     rates = session_rates(rng, HISTORY + 2, k, machine)
-                    before, after = rates[-2:]
+                    *earlier, before, after = rates
                     between = None
-                    if known != "nothing":
-                        between = drift.assume(
-                            shared_scatters([side])[0] for side in (before, after)
-                        )
-                    if known == "history":
-                        between = earlier_sessions.add_session_drift(
-                            between, rates[:-2]
-                        )
+                    if included != "nothing":
+                        between = assume_drift(before, after)
+                    if included == "history":
+                        between = earlier_sessions.add_session_drift(between, earlier)
                     changes.append(change_between(before, after, between))
-                false = 1 - covered(changes, 1.0)
-                half_width = np.median([each.half_width for each in changes])
-                found = np.mean([each.high < CHANGE for each in changes])
-                cells += [f"{false:.1%}", f"{half_width:.1%}", f"{found:.0%}"]
+                cells += change_cells(changes)
             yield [machine, str(k), *cells]
 
 
@@ -303,25 +317,31 @@ def turns(repetitions: int, seed: int) -> Iterator[list[str]]:
                 rng = np.random.default_rng([seed, k])
                 changes = []
                 for _ in range(repetitions):
-                    a1, b1, b2, a2 = session_rates(rng, 4, k, machine)
-                    before = [*a1, *a2]
-                    after = [*b1, *b2]
-                    if not has_drift:
-                        rates = map(interval_over_runs, (after, before))
-                        changes.append(divide_rates(*rates))
-                        continue
-                    sides = (before, after)
-                    between = drift.assume(shared_scatters([side])[0] for side in sides)
-                    # The second side's sessions follow each other.
-                    share = drift.TwoSessions((), 0.0, (2, 1)).variance_share
-                    between = dataclasses.replace(between, variance_share=share)
-                    rates = map(interval_over_runs, (after, before))
-                    changes.append(divide_rates(*rates, between.scatter))
-                false = 1 - covered(changes, 1.0)
-                half_width = np.median([each.half_width for each in changes])
-                found = np.mean([each.high < CHANGE for each in changes])
-                cells += [f"{false:.1%}", f"{half_width:.1%}", f"{found:.0%}"]
+                    four_sessions = session_rates(rng, 4, k, machine)
+                    changes.append(compare_turns(four_sessions, has_drift))
+                cells += change_cells(changes)
             yield [machine, str(k), *cells]
+
+
+def compare_turns(
+    four_sessions: Sequence[Sequence[float]], has_drift: bool
+) -> Interval:
+    """Return B / A of four sessions in the order A B B A.
+
+    Args:
+      four_sessions: Rates of the runs of each session.
+      has_drift: Whether drift between the sessions is included.
+    """
+    a1, b1, b2, a2 = four_sessions
+    before = [*a1, *a2]
+    after = [*b1, *b2]
+    scatter = None
+    if has_drift:
+        between = assume_drift(before, after)
+        # The second side's sessions follow each other.
+        share = drift.TwoSessions((), 0.0, (2, 1)).variance_share
+        scatter = dataclasses.replace(between, variance_share=share).scatter
+    return divide_rates(interval_over_runs(after), interval_over_runs(before), scatter)
 
 
 PARTS = {
@@ -387,7 +407,18 @@ PARTS = {
 
 
 def main() -> None:
-    """Print the tables of the chosen parts."""
+    options = parse_options()
+    error = math.sqrt(0.95 * 0.05 / options.repetitions)
+    print(f"Monte-Carlo standard error of a share near 95 %: {error:.2%}")
+    for name in options.parts.split(","):
+        simulate, head = PARTS[name]
+        rows = list(simulate(options.repetitions, options.seed))
+        print(f"\n{name}\n")
+        print(format_table(head, rows), flush=True)
+
+
+def parse_options() -> argparse.Namespace:
+    """Return the options of the command line."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -405,14 +436,7 @@ def main() -> None:
     parser.add_argument(
         "--seed", type=int, default=1, help="seed of the random numbers"
     )
-    options = parser.parse_args()
-    error = math.sqrt(0.95 * 0.05 / options.repetitions)
-    print(f"Monte-Carlo standard error of a share near 95 %: {error:.2%}")
-    for name in options.parts.split(","):
-        simulate, head = PARTS[name]
-        rows = list(simulate(options.repetitions, options.seed))
-        print(f"\n{name}\n")
-        print(format_table(list(head), rows), flush=True)
+    return parser.parse_args()
 
 
 if __name__ == "__main__":

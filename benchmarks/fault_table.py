@@ -514,7 +514,10 @@ FAULTS = (
         "last sentence dropped from the loss",
         f"{M}/cross_entropy.py",
         "    lengths = tf.cast(lengths, tf.int64)\n    if time_axis == 0:",
-        "    lengths = tf.concat([tf.cast(lengths, tf.int64)[:-1], [0]], 0)\n    if time_axis == 0:",
+        (
+            "    lengths = tf.concat([tf.cast(lengths, tf.int64)[:-1], [0]], 0)\n"
+            "    if time_axis == 0:"
+        ),
         "loss",
     ),
     Fault(
@@ -529,7 +532,10 @@ FAULTS = (
         "gradient of the attention's matrix transposed",
         f"{M}/attention/scores.py",
         "self.keys = _multiply_rows(memory, weights[MEMORY])\n",
-        "w = weights[MEMORY]\n        self.keys = _multiply_rows(memory, tf.stop_gradient(w - tf.transpose(w)) + tf.transpose(w))\n",
+        (
+            "w = weights[MEMORY]\n"
+            "        self.keys = _multiply_rows(memory, tf.stop_gradient(w - tf.transpose(w)) + tf.transpose(w))\n"
+        ),
         "gradient",
         ATTENTION,
     ),

@@ -1,6 +1,7 @@
 """Show what the load per window of batches adds to the load per run.
 
-    python -m benchmarks.load_windows [--parts=ticks,cost,selection,steady,trial] [--repetitions=2000]
+    python -m benchmarks.load_windows [--parts=ticks,cost,selection,steady,trial]
+        [--repetitions=2000]
 
 ticks: Windows that clock ticks alone make disturbed, and windows in which others use a
   tenth of a device that are found, by the length of the window.
@@ -19,6 +20,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import dataclasses
+import functools
 import math
 import os
 import statistics
@@ -26,7 +28,7 @@ import subprocess
 import sys
 import tempfile
 import timeit
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -104,11 +106,12 @@ def ticks(repetitions: int, seed: int) -> Iterator[list[str]]:
             size = (20 * repetitions, num_cores)
             starts = random.uniform(0, TICK_S, size)
             idle_s = random.uniform(0, window_s / 2, size)
-            ticks_s = TICK_S * (
-                np.floor((starts + idle_s) / TICK_S) - np.floor(starts / TICK_S)
-            )
+            end_ticks = np.floor((starts + idle_s) / TICK_S)
+            ticks_s = TICK_S * (end_ticks - np.floor(starts / TICK_S))
             errors = (idle_s - ticks_s).sum(axis=1) / window_s
-            name = f"{window_s:.2g}" + (" (used)" if window_s == chosen else "")
+            name = f"{window_s:.2g}"
+            if window_s == chosen:
+                name += " (used)"
             yield [
                 str(num_cores),
                 name,
@@ -125,7 +128,8 @@ def cost(repetitions: int, seed: int) -> Iterator[list[str]]:
         "with child processes": load.sample_with_descendants,
     }
     for name, sample in samples.items():
-        yield [f"{name}, {len(cores)} cores", _microseconds(lambda s=sample: s(cores))]
+        reading = _microseconds(functools.partial(sample, cores))
+        yield [f"{name}, {len(cores)} cores", reading]
     line = "4321 0 1234 98765 12 0 34 0 0 0"
     text = "\n".join(f"cpu{core} {line}" for core in range(256))
     reading = _microseconds(lambda: load.parse_stat(text, range(256), 100))
@@ -134,7 +138,8 @@ def cost(repetitions: int, seed: int) -> Iterator[list[str]]:
     yield ["batch within a window", _microseconds(lambda: meter.end_batch(0))]
 
 
-def _microseconds(function) -> str:
+def _microseconds(function: Callable[[], object]) -> str:
+    """Return the fastest time of a call."""
     fastest = min(timeit.repeat(function, number=50, repeat=20))
     return f"{1e6 * fastest / 50:.1f}"
 
@@ -143,7 +148,8 @@ def _microseconds(function) -> str:
 class Visitor:
     """A process that shares the core for some time and then pauses.
 
-    share: Share of the core that it takes while it runs.
+    Attributes:
+      share: Share of the core that it takes while it runs.
     """
 
     runs_s: float = 2.0
@@ -255,22 +261,37 @@ def run_rates(random: np.random.Generator, count: int) -> np.ndarray:
     return np.exp(BETWEEN_RUNS * noise)
 
 
-def counted(runs: Sequence[Sequence[RunRecord]], rule: str) -> list[list[float]]:
-    """Return the rates that count, of repeats of one run or of pairs of runs."""
+def counted_rates(
+    groups: Sequence[Sequence[RunRecord]], rule: str
+) -> list[list[float]]:
+    """Return the rates that count, by group.
+
+    Args:
+      groups: Pairs of runs, or repeats as groups of one run.
+      rule: One of RULES.
+    """
     if rule == "all runs":
-        return [[each.throughput.items_per_second for each in made] for made in runs]
+        return list(map(measured_rates, groups))
     if rule == "quiet runs":
-        runs = [[without_windows(each) for each in made] for made in runs]
+        groups = [list(map(without_windows, group)) for group in groups]
 
-    def is_disturbed(made: Sequence[RunRecord]) -> bool:
-        return any(map(disturbance.is_disturbed, made))
+    def is_disturbed(group: Sequence[RunRecord]) -> bool:
+        return any(map(disturbance.is_disturbed, group))
 
-    quiet = disturbance.select_quiet(runs, is_disturbed)
+    quiet = disturbance.select_quiet(groups, is_disturbed)
     all_batches = any(map(is_disturbed, quiet))
-    return [
-        [disturbance.compute_counted_rate(each, all_batches) for each in made]
-        for made in quiet
-    ]
+    rates = []
+    for group in quiet:
+        group_rates = []
+        for run in group:
+            group_rates.append(disturbance.compute_counted_rate(run, all_batches))
+        rates.append(group_rates)
+    return rates
+
+
+def measured_rates(runs: Sequence[RunRecord]) -> list[float]:
+    """Return the rates of runs with all of their batches."""
+    return [run.throughput.items_per_second for run in runs]
 
 
 def selection(repetitions: int, seed: int) -> Iterator[list[str]]:
@@ -309,16 +330,16 @@ def _judge(experiments: Sequence[Sequence[RunRecord]], rule: str) -> list[str]:
     widths = []
     for made in experiments:
         pairs = [(made[i], made[j]) for i, j in zip(*places(PAIRS))]
-        rates = np.array(counted(pairs, rule))
+        rates = np.array(counted_rates(pairs, rule))
         num_counted.append(len(rates))
         intervals.append(confidence.paired_ratio(rates[:, 0], rates[:, 1]))
-        repeats = counted([[each] for each in made[:REPEATS]], rule)
+        repeats = counted_rates([[run] for run in made[:REPEATS]], rule)
         repeated = confidence.interval_over_runs([rate for (rate,) in repeats])
         widths.append(repeated.half_width / repeated.value)
-    is_false = [not each.low <= 1.0 <= each.high for each in intervals]
+    is_false = [not interval.low <= 1.0 <= interval.high for interval in intervals]
     # A change multiplies all rates of one side, and so the interval.
-    is_found = [CHANGE * each.low > 1.0 for each in intervals]
-    half_width = np.median([each.half_width for each in intervals])
+    is_found = [CHANGE * interval.low > 1.0 for interval in intervals]
+    half_width = np.median([interval.half_width for interval in intervals])
     return [
         f"{np.mean(num_counted) / PAIRS:.0%}",
         f"{np.mean(is_false):.1%}",
@@ -377,6 +398,7 @@ def trial(repetitions: int, seed: int) -> Iterator[list[str]]:
 
 
 def _train(core: int) -> RunRecord:
+    """Run the trainer on one core."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "run.json")
         words = [
@@ -398,6 +420,7 @@ def _train(core: int) -> RunRecord:
 
 @contextlib.contextmanager
 def _visits(core: int) -> Iterator[None]:
+    """Run a process on the core that works 2 s and pauses 3 s."""
     script = (
         "import time\n"
         "while True:\n"

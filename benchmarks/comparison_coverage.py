@@ -286,7 +286,7 @@ def assume_drift(before: Sequence[float], after: Sequence[float]) -> drift.Drift
 
 
 def sessions(repetitions: int, seed: int) -> Iterator[list[str]]:
-    """Yield what `compare` finds between two sessions, by the drift that it includes."""
+    """Yield what `compare` finds between two sessions, by the included drift."""
     repetitions = max(1, repetitions // 4)
     for machine in MACHINES:
         for k in (3, 5, 8):

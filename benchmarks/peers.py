@@ -1,4 +1,4 @@
-"""Peers of a benchmark: processes that make training steps in turns.
+"""The processes of a benchmark whose peers make training steps in turns.
 
 Each peer is stopped while another one works. A peer calls `serve`; it may run under
 another Python, which needs only NumPy.

@@ -1,13 +1,13 @@
-"""Public tables of training throughput over numbers of devices: docs/results/prediction/public.csv.
+"""Read public tables of training throughput over numbers of devices.
 
-A line of the file is a curve. Its columns:
+They are in docs/results/prediction/public.csv. A line of the file is a curve. Columns:
 
     source    owner/repository:path, owner/repository:issues/number, or seeds/number
     table     model, hardware, precision, mode
     group     seeds, tf_cnn_benchmarks, Horovod, NVIDIA or other
     scaling   weak or strong
-    half      seeds, development or test; of a source, the parity of its SHA-256 decides between the last two
-    quantity  of the printed numbers: rate, rate per device, or time of a fixed amount of work
+    half      seeds, development or test; see `half_of`
+    quantity  rate, rate per device, or time (of a fixed amount of work)
     devices   numbers of devices, in rising order
     printed   the numbers as the source prints them, without separators of thousands
 """
@@ -21,13 +21,8 @@ from pathlib import Path
 
 from rnn_scaling.analysis.prediction.curves import Curve, MeasuredPoint
 
-PATH = (
-    Path(__file__).resolve().parent.parent
-    / "docs"
-    / "results"
-    / "prediction"
-    / "public.csv"
-)
+ROOT = Path(__file__).resolve().parent.parent
+PATH = ROOT / "docs/results/prediction/public.csv"
 GROUPS = ("seeds", "tf_cnn_benchmarks", "Horovod", "NVIDIA", "other")
 HALVES = ("seeds", "development", "test")
 
@@ -42,27 +37,45 @@ class PublicCurve:
 
 
 def read(path: Path = PATH) -> list[PublicCurve]:
-    """All curves of the file, in its order."""
+    """Return all curves of the file, in its order."""
     with path.open(newline="", encoding="utf-8") as file:
-        return [_public_curve(row) for row in csv.DictReader(file)]
+        return [_parse_curve(row) for row in csv.DictReader(file)]
 
 
 def half_of(source: str, group: str) -> str:
-    """One of HALVES."""
+    """Return the half to which a source belongs, one of HALVES.
+
+    The parity of its SHA-256 decides between development and test.
+    """
     if group == "seeds":
         return "seeds"
-    return HALVES[1 + int(hashlib.sha256(source.encode()).hexdigest(), 16) % 2]
+    digest = hashlib.sha256(source.encode()).hexdigest()
+    is_test = int(digest, 16) % 2 == 1
+    return "test" if is_test else "development"
 
 
-def _public_curve(row: dict[str, str]) -> PublicCurve:
-    numbers = zip(map(int, row["devices"].split()), row["printed"].split(), strict=True)
-    points = tuple(_point(n, printed, row["quantity"]) for n, printed in numbers)
-    curve = Curve(row["table"], "items", row["scaling"], points, source=row["source"])
+def _parse_curve(row: dict[str, str]) -> PublicCurve:
+    """Return the curve of a line."""
+    points = []
+    for count, printed in zip(
+        row["devices"].split(), row["printed"].split(), strict=True
+    ):
+        points.append(_parse_point(int(count), printed, row["quantity"]))
+    curve = Curve(
+        row["table"], "items", row["scaling"], tuple(points), source=row["source"]
+    )
     return PublicCurve(row["group"], row["half"], curve)
 
 
-def _point(n: int, printed: str, quantity: str) -> MeasuredPoint:
+def _parse_point(num_devices: int, printed: str, quantity: str) -> MeasuredPoint:
+    """Return a point of a curve, with the rounding error of the printed number."""
     value = float(printed)
-    rate = {"rate": value, "rate per device": n * value, "time": 1 / value}[quantity]
-    unit = 10.0 ** -len(printed.partition(".")[2])
-    return MeasuredPoint(n, rate, rounding=unit / 2 / value)
+    if quantity == "rate":
+        rate = value
+    elif quantity == "rate per device":
+        rate = num_devices * value
+    else:
+        rate = 1 / value
+    decimals = printed.partition(".")[2]
+    unit = 10.0 ** -len(decimals)
+    return MeasuredPoint(num_devices, rate, rounding=unit / 2 / value)

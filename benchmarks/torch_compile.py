@@ -1,4 +1,4 @@
-"""Measure the CPU seconds of a step with and without torch.compile, step by step in turn.
+"""Measure the CPU seconds of a step with and without torch.compile, in turns.
 
     .venv-torch/bin/python -m benchmarks.torch_compile
 

@@ -1,4 +1,4 @@
-"""Runs commands of the suite in forks of one process, which has loaded the libraries.
+"""Run commands of the suite in forks of one process, which has loaded the libraries.
 
     python served.py SOCKET                  serves until its standard input is closed
     python -IS served.py SOCKET WORDS...     runs `./run.sh WORDS...` in the server

@@ -15,12 +15,12 @@ import torch
 
 from rnn_scaling.frameworks import torch as framework
 
-WORDS = 8_000
+WORDS = 8_000  # of each vocabulary
 UNITS = 256
-LENGTH = 20
-SENTENCES = 32
+LENGTH = 20  # words per sentence
+SENTENCES = 32  # per batch
 ROUNDS = 25
-WARMUP = 3
+WARMUP = 3  # rounds
 
 
 def make_step(is_compiled: bool) -> Callable[[], float]:
@@ -45,7 +45,7 @@ def make_step(is_compiled: bool) -> Callable[[], float]:
         ids = generator.integers(0, WORDS, (LENGTH, SENTENCES))
         batch.append(torch.tensor(ids, dtype=torch.long))
     network: torch.nn.Module = framework.Seq2Seq(weights, forget_bias=1.0)
-    parameters = [each for each in network.parameters() if each.requires_grad]
+    parameters = [weight for weight in network.parameters() if weight.requires_grad]
     optimizer = framework.build_optimizer("adam", parameters, 1e-3)
     if is_compiled:
         network = torch.compile(network)

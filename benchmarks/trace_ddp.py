@@ -32,6 +32,16 @@ class Network(torch.nn.Module):
 
 
 def main() -> None:
+    options = parse_options()
+    torch.set_num_threads(1)
+    distributed.init_process_group("gloo")
+    os.makedirs(options.folder, exist_ok=True)
+    trace_steps(options, distributed.get_rank())
+    distributed.destroy_process_group()
+
+
+def parse_options() -> argparse.Namespace:
+    """Return the options of the command line."""
     parser = argparse.ArgumentParser()
     parser.add_argument("folder", help="folder of the traces")
     parser.add_argument(
@@ -42,31 +52,30 @@ def main() -> None:
     )
     parser.add_argument("--units", type=int, default=256, help="width of the layers")
     parser.add_argument("--steps", type=int, default=6, help="number of training steps")
-    options = parser.parse_args()
-    torch.set_num_threads(1)
-    distributed.init_process_group("gloo")
-    rank = distributed.get_rank()
-    delay_s = options.delay_s if rank == 1 else 0.0
+    return parser.parse_args()
+
+
+def trace_steps(options: argparse.Namespace, rank: int) -> None:
+    """Train, and write the trace of --steps steps after the first three."""
+    network = Network(options.units, options.delay_s if rank == 1 else 0.0)
     # Small buckets, so that a step has several all-reduces.
-    network = DistributedDataParallel(
-        Network(options.units, delay_s), bucket_cap_mb=0.1
-    )
-    optimizer = torch.optim.SGD(network.parameters(), 0.1)
+    ddp = DistributedDataParallel(network, bucket_cap_mb=0.1)
+    optimizer = torch.optim.SGD(ddp.parameters(), 0.1)
     batch = torch.randn(options.units, options.units)
-    os.makedirs(options.folder, exist_ok=True)
+
+    def write_trace(profiler: profile) -> None:
+        profiler.export_chrome_trace(f"{options.folder}/rank{rank}.json.gz")
+
     with profile(
         activities=[ProfilerActivity.CPU],
         schedule=schedule(wait=2, warmup=1, active=options.steps, repeat=1),
-        on_trace_ready=lambda profiler: profiler.export_chrome_trace(
-            f"{options.folder}/rank{rank}.json.gz"
-        ),
+        on_trace_ready=write_trace,
     ) as profiler:
-        for _ in range(options.steps + 3):
+        for _ in range(3 + options.steps):
             optimizer.zero_grad()
-            network(batch).backward()
+            ddp(batch).backward()
             optimizer.step()
             profiler.step()
-    distributed.destroy_process_group()
 
 
 if __name__ == "__main__":

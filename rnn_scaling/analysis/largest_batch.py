@@ -135,7 +135,7 @@ def find_bounds(tries: Sequence[Try]) -> Bounds:
 def make_statements(
     tries: Sequence[Try], samples: str, limit_bytes: int | None, is_finished: bool
 ) -> list[Statement]:
-    """Return what the tries show.
+    """State what the tries show.
 
     Args:
       samples: The noun for a batch's samples, in the plural.

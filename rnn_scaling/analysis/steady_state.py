@@ -507,7 +507,7 @@ def _classify_start(series: _Series, start: int) -> StateKind:
 def make_statements(
     state: SteadyState, batches: int, warmup: int, unit: str
 ) -> list[Statement]:
-    """Return what the times of a run's batches show.
+    """State what the times of a run's batches show.
 
     Args:
       state: The result of `analyse`.

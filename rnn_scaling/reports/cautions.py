@@ -94,7 +94,7 @@ def _term_statements(summary: Summary) -> list[Statement]:
 
 
 def kernel_statements(summary: Summary) -> list[Statement]:
-    """Return which kernel ran on CPUs in place of one for GPUs."""
+    """State which kernel ran on CPUs in place of one for GPUs."""
     kernels = set()
     for series in summary.series:
         if kernel := cpu_replacement_kernel(series.rows):
@@ -124,7 +124,7 @@ def _difference_statement(difference: DifferenceTexts) -> Statement:
 
 
 def _late_failure_statements(summary: Summary) -> list[Statement]:
-    """Return which programs failed after they had written their records."""
+    """State which programs failed after they had written their records."""
     failed_texts = [
         f"{name} ({run.ended})"
         for name, run in summary.named_runs
@@ -158,7 +158,7 @@ def _has_equal_log_rates(row: Row) -> bool:
 
 
 def program_output_statements(summary: Summary) -> Iterator[Statement]:
-    """Yield why printed rates are doubtful, and the warnings of other programs."""
+    """State why printed rates are doubtful, and the warnings of other programs."""
     runs = [
         (name, run, run.output)
         for name, run in summary.named_runs
@@ -203,7 +203,7 @@ def _warning_statements(
 
 
 def loss_statements(summary: Summary) -> list[Statement]:
-    """Return which runs have a loss that grew many times, or that is not finite."""
+    """State which runs have a loss that grew many times, or that is not finite."""
     statements = []
     if summary.diverged_files:
         statements.append(

@@ -325,7 +325,7 @@ def _step_times_grid(report: Report) -> Grid | None:
 
 
 def _missing_percentiles(report: Report) -> list[Statement]:
-    """Return how many batches percentiles need, if a shown configuration lacks one."""
+    """State how many batches percentiles need, if a shown configuration lacks one."""
     batches_needed = {
         f"p{percentile}": batches for percentile, batches in PERCENTILE_BATCHES.items()
     }

@@ -138,14 +138,14 @@ def _percent_values(ratio: Interval) -> dict[str, float]:
 
 
 def _machine_statements(report: Report) -> Iterator[Statement]:
-    """Yield which machine is faster and, with prices, which is the cheapest."""
+    """State which machine is faster and, with prices, which is the cheapest."""
     for scope in _SCOPES:
         yield from _scope_statements(report, scope)
     yield from make_statements(report.machine_costs)
 
 
 def _gate_statements(report: Report) -> list[Statement]:
-    """Return whether the second side is slower than the limit allows."""
+    """State whether the second side is slower than the limit allows."""
     sessions = session_statements(report)
     total = len(report.results)
     values: dict[str, Any] = {"limit": 100 * report.max_regression, "total": total}
@@ -180,7 +180,7 @@ def _gate_statements(report: Report) -> list[Statement]:
 
 
 def session_statements(report: Report) -> list[Statement]:
-    """Return how far apart two sessions are, and the drift between them; [] if one."""
+    """State how far apart two sessions are, and the drift between them; [] if one."""
     if report.minutes_apart is None:
         return []
     values: dict[str, Any] = {"apart": report.minutes_apart}
@@ -218,7 +218,7 @@ def session_statements(report: Report) -> list[Statement]:
 
 
 def _scope_statements(report: Report, scope: str) -> Iterator[Statement]:
-    """Yield which machine is faster, per device or with all devices.
+    """State which machine is faster, per device or with all devices.
 
     For the only series, the statement has the ratio; for several series, there is a
     statement per verdict with their number.
@@ -261,7 +261,7 @@ def _range_values(ratios: Sequence[MachineRatio]) -> dict[str, Any]:
 
 
 def disturbed_statements(report: Report, sides: Sides) -> list[Statement]:
-    """Return which runs, and how many batches, do not count; [] if all count."""
+    """State which runs, and how many batches, do not count; [] if all count."""
     files: list[str] = []
     for result in report.results:
         for name, disturbed in zip(sides.names, result.disturbed):
@@ -338,7 +338,7 @@ def _has_step_time_interval(result: Result) -> bool:
 
 
 def _single_run_statements(report: Report) -> Iterator[Statement]:
-    """Yield why one run on a side shows no change, and how many runs would show one."""
+    """State why one run on a side shows no change, and how many runs would show one."""
     single_run_results = [
         result
         for result in report.results
@@ -360,7 +360,7 @@ def _single_run_statements(report: Report) -> Iterator[Statement]:
 
 
 def ab_statements(report: Report) -> list[Statement]:
-    """Return which of two settings is faster, or why that is not clear."""
+    """State which of two settings is faster, or why that is not clear."""
     differing_facts: dict[str, None] = {
         labelled.difference.name: None
         for labelled in report.differences
@@ -381,7 +381,7 @@ def ab_statements(report: Report) -> list[Statement]:
 
 
 def _ratio_statement(ratio: Interval, pairs: int) -> Statement:
-    """Return which setting is faster.
+    """State which setting is faster.
 
     Args:
       ratio: B's rate / A's rate.

@@ -137,7 +137,7 @@ def overview_text(summary: Summary) -> str:
 
 
 def answer_statements(summary: Summary) -> list[Statement]:
-    """Return how far the only series scales, or which series is fastest.
+    """State how far the only series scales, or which series is fastest.
 
     Weak and strong scaling have an answer each, because they are never compared.
     """
@@ -237,7 +237,7 @@ def _model_statements(
 
 
 def _fastest_statements(series: Sequence[SeriesSummary]) -> list[Statement]:
-    """Return which series of a scaling is fastest, and which are not ranked."""
+    """State which series of a scaling is fastest, and which are not ranked."""
     if len(series) == 1:
         return one_series.make_statements(series[0])
     unranked = _unranked_statements(series)
@@ -308,7 +308,7 @@ def _cost_statements(
 
 
 def _unranked_statements(series: Sequence[SeriesSummary]) -> list[Statement]:
-    """Return which series cannot be the fastest, by the reason."""
+    """State which series cannot be the fastest, by the reason."""
     names: dict[str, list[str]] = {}
     for member in series:
         if kind := _reason_not_ranked(member):
@@ -341,14 +341,14 @@ def _select_sound(
 
 
 def _fastest_on_one_device(series: Sequence[SeriesSummary]) -> list[Statement]:
-    """Return which program is fastest on one device; [] of a single program."""
+    """State which program is fastest on one device; [] of a single program."""
     measured_series = [member for member in series if member.row_on(1)]
     programs = {make_program_key(member.rows[0].options) for member in measured_series}
     return state_fastest(measured_series, 1) if len(programs) > 1 else []
 
 
 def _fastest_on_several(candidates: Sequence[SeriesSummary]) -> list[Statement]:
-    """Return which series is fastest on the most devices that all have."""
+    """State which series is fastest on the most devices that all have."""
     if len(candidates) == 1:
         return one_series.make_statements(candidates[0])
     common_counts = set.intersection(*map(measured_counts, candidates)) - {1}
@@ -461,7 +461,7 @@ def few_disturbed_runs(summary: Summary) -> list[tuple[str, Row]]:
 
 
 def _disturbed_left_out(summary: Summary) -> list[Statement]:
-    """Return which good runs, and how many batches, do not count; [] if all count."""
+    """State which good runs, and how many batches, do not count; [] if all count."""
     files = []
     loads = []
     num_good = 0

@@ -154,7 +154,7 @@ def make_sections(inspection: Inspection, is_full: bool = False) -> list[Section
 
 
 def state_agreement(inspection: Inspection) -> list[Statement]:
-    """Return whether runs of one configuration have the same counts, as they must."""
+    """State whether runs of one configuration have the same counts, as they must."""
     if inspection.differences:
         texts = map(sentence, inspection.differences)
         return [state("counts-differ", text) for text in texts]
@@ -219,7 +219,7 @@ def _comparison_grid(
 
 
 def _state_reasons(group: CountGroup) -> list[Statement]:
-    """Return why encoders differ, on the fewest devices that both ran on."""
+    """State why encoders differ, on the fewest devices that both ran on."""
     encoders = group.encoders
     if len(encoders) < 2:
         return []

@@ -37,7 +37,7 @@ def measured_counts(series: SeriesSummary) -> set[int]:
 
 
 def state_fastest(series: Sequence[SeriesSummary], count: int) -> list[Statement]:
-    """Return which series is fastest, and the load and faults that slowed runs.
+    """State which series is fastest, and the load and faults that slowed runs.
 
     Args:
       series: At least two series, all with a rate on `count` devices.
@@ -127,7 +127,7 @@ def _unclear_statements(
 def _tie_statements(
     rates: Sequence[Interval], num_compared: int
 ) -> Iterator[Statement]:
-    """Yield what to do about a tie, and the repeats that the seen difference needs.
+    """State what to do about a tie, and the repeats that the seen difference needs.
 
     Args:
       rates: The rates that are not separated, the highest first.
@@ -172,7 +172,7 @@ def _tie_statements(
 def _faster_elsewhere_statements(
     series: Sequence[SeriesSummary], count: int, ranked: SeriesSummary | None = None
 ) -> list[Statement]:
-    """Return which series are faster on fewer devices, and which failed on more.
+    """State which series are faster on fewer devices, and which failed on more.
 
     Args:
       series: The series that are compared.
@@ -235,7 +235,7 @@ def state_conditions(
     count: int | None,
     ranked: SeriesSummary | None = None,
 ) -> list[Statement]:
-    """Return what slowed the runs of series that are compared.
+    """State what slowed the runs of series that are compared.
 
     Args:
       series: The series.

@@ -161,7 +161,7 @@ def _have_equal_load(rows: Sequence[Row]) -> bool:
 
 
 def _effect_statements(effect: OptionEffect, has_corrected: bool) -> list[Statement]:
-    """Return which value of an option is fastest, or how much the values may differ.
+    """State which value of an option is fastest, or how much the values may differ.
 
     Args:
       effect: The effect of the option.

@@ -59,7 +59,7 @@ def _size_statement(timeline: Timeline) -> Statement:
 
 
 def _disturbed_statements(timeline: Timeline) -> list[Statement]:
-    """Return how many entries are left out of the search; [] if none."""
+    """State how many entries are left out of the search; [] if none."""
     disturbed: set[int] = set()
     for curve in timeline.curves:
         disturbed.update(point.index for point in curve.points if point.is_disturbed)

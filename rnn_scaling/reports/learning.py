@@ -52,7 +52,7 @@ def _target_text(target: Target) -> str:
 
 
 def make_statements(learning: Learning, titles: Titles) -> list[Statement]:
-    """Return whether several devices reach the target sooner than one device.
+    """State whether several devices reach the target sooner than one device.
 
     If no configuration has several devices, the statements are about one device.
     Configurations that train differently come first, because their times compare

@@ -59,7 +59,7 @@ def make_statements(series: SeriesSummary) -> list[Statement]:
 
 
 def scaling_statements(series: SeriesSummary) -> list[Statement]:
-    """Return where a series is fastest, if not on its most devices, and how it scales."""
+    """State where a series is fastest, if not on its most devices, and how it scales."""
     scaling = _largest_row_statements(series)
     fastest = series.faster_on_fewer_devices
     if fastest is None or fastest.rate is None:
@@ -139,7 +139,7 @@ def _efficiency_values(row: Row) -> dict[str, Any]:
 
 
 def _single_run_statement(row: Row) -> Statement:
-    """Return which side of a speedup is a single run."""
+    """State which side of a speedup is a single run."""
     baseline = row.baseline
     sides = [side for side in (baseline, row) if side is not None]
     single_run_sides = [side for side in sides if len(side.counted_runs) == 1]
@@ -170,7 +170,7 @@ def is_corrected(row: Row) -> bool:
 
 
 def rate_corrections(rows: Sequence[Row]) -> list[Statement]:
-    """Return how many of the stated rates are corrected for load; [] if none is."""
+    """State how many of the stated rates are corrected for load; [] if none is."""
     corrected = [row for row in rows if row.corrected is not None]
     if not corrected:
         return []
@@ -180,7 +180,7 @@ def rate_corrections(rows: Sequence[Row]) -> list[Statement]:
 
 
 def other_load_statements(records: Sequence[RunRecord]) -> list[Statement]:
-    """Return what other processes used of the cores during runs; [] if nothing."""
+    """State what other processes used of the cores during runs; [] if nothing."""
     loads = [load for load in map(disturbance.load, records) if load]
     if not loads:
         return []
@@ -188,7 +188,7 @@ def other_load_statements(records: Sequence[RunRecord]) -> list[Statement]:
 
 
 def shared_core_statements(row: Row, loss: Attribution | None) -> list[Statement]:
-    """Return that devices shared cores, and the bound that follows.
+    """State that devices shared cores, and the bound that follows.
 
     The bound is left out if a row of the table is above its own bound.
     """
@@ -249,7 +249,7 @@ def _loss_statements(attribution: Attribution | None) -> list[Statement]:
 
 
 def failure_statements(series: SeriesSummary) -> list[Statement]:
-    """Return that no run on more devices succeeded; [] if none was tried."""
+    """State that no run on more devices succeeded; [] if none was tried."""
     if not series.failed_above:
         return []
     *failed_rows, last = series.failed_above
@@ -260,7 +260,7 @@ def failure_statements(series: SeriesSummary) -> list[Statement]:
 
 
 def unsplit_statements(attribution: Attribution) -> list[Statement]:
-    """Return why no part is shown, and a remedy; [] if a part is shown."""
+    """State why no part is shown, and a remedy; [] if a part is shown."""
     if attribution.is_significant:
         return []
     known_parts = [

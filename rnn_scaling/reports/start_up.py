@@ -208,7 +208,7 @@ def _ratio_text(start_up: StartUp, ratio: float) -> str:
 def _speedups_statement(
     base: StartUp, largest: StartUp, speedup: Interval
 ) -> Statement:
-    """Return how the speedups of the largest row differ."""
+    """State how the speedups of the largest row differ."""
     return state(
         "start-up-speedups",
         unit=largest.row.unit,

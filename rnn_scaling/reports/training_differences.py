@@ -36,7 +36,7 @@ KINDS = (*_ON_MORE_DEVICES.values(), _BEFORE_ANY_UPDATE, _OF_A_LOG, REMEDY)
 
 
 def make_alarms(summary: Summary) -> list[Statement]:
-    """Return which series train otherwise on more devices; the answer begins with them.
+    """State which series train otherwise on more devices; the answer begins with them.
 
     The statements are about the fewest devices of each series that train otherwise.
     """
@@ -64,7 +64,7 @@ def make_alarms(summary: Summary) -> list[Statement]:
 def change_statements(
     changes: Sequence[ChangedTraining], sides: Sequence[str]
 ) -> Iterator[Statement]:
-    """Yield how the first configuration with another training trains otherwise.
+    """State how the first configuration with another training trains otherwise.
 
     Args:
       changes: The configurations.
@@ -85,7 +85,7 @@ def change_statements(
 def _remedy_statement(
     differences: Sequence[TrainingDifference], command: str
 ) -> Statement:
-    """Return why the differences are not chance, and the command that explains them."""
+    """State why the differences are not chance, and the command that explains them."""
     return state(REMEDY, repeats=differences[0].repeats, command=command)
 
 
@@ -99,7 +99,7 @@ def _difference_values(difference: TrainingDifference) -> dict[str, Any]:
 
 
 def _harmless_reason_statements(first: TrainingDifference) -> list[Statement]:
-    """Return why losses may differ although the training is right; [] if nothing can.
+    """State why losses may differ although the training is right; [] if nothing can.
 
     Args:
       first: The first difference.

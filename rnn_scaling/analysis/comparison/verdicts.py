@@ -151,7 +151,7 @@ def _leave_unjudged(result: Result, kind: str, **values: object) -> Result:
 def _describe_missing_data(
     side: Row | None, name: str, metric: Metric
 ) -> Statement | None:
-    """Return why a side has no value of the metric; None if it has one."""
+    """State why a side has no value of the metric; None if it has one."""
     values: dict[str, object] = {"side": name, "metric": metric.title}
     if side is None:
         return state("no-run", **values)

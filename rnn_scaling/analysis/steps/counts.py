@@ -159,7 +159,7 @@ def inspect(records: Mapping[str, RunRecord]) -> Inspection:
 
 
 def _reason_without_counts(name: str, record: RunRecord) -> Statement | None:
-    """Return why a run has no counts, or None if it has."""
+    """State why a run has no counts, or None if it has."""
     if record.status != "ok":
         return state("run-not-ok", run=name, status=record.status)
     if not (record.graph and record.trace):
@@ -335,7 +335,7 @@ def sum_families(by_type: Mapping[str, int]) -> dict[str, int]:
 
 
 def encoder_difference(fewer: StepCounts, more: StepCounts) -> list[Statement]:
-    """Return why one encoder invokes more kernels than another.
+    """State why one encoder invokes more kernels than another.
 
     Both have the same number of devices.
     """
@@ -375,7 +375,7 @@ def encoder_difference(fewer: StepCounts, more: StepCounts) -> list[Statement]:
 
 
 def _loop_statement(counts: StepCounts) -> Statement:
-    """Return how many loops a step has, and what they cost."""
+    """State how many loops a step has, and what they cost."""
     loops = num_loops(counts)
     if not loops:
         return state("no-loops", counts.encoder)

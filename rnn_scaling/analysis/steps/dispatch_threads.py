@@ -219,7 +219,7 @@ def _concurrency_over_runs(records: Sequence[RunRecord]) -> Interval | None:
 
 
 def make_statements(probe: Probe) -> list[Statement]:
-    """Return which number of threads suffices, and what hides it."""
+    """State which number of threads suffices, and what hides it."""
     if not probe.has_rate:
         return [
             _probe_statement(probe, "threads-not-measured"),
@@ -290,7 +290,7 @@ def _limit_statements(probe: Probe, best: int) -> list[Statement]:
 
 
 def _no_limit_statements(probe: Probe, best: int) -> list[Statement]:
-    """Return that the fewest threads are as fast as any.
+    """State that the fewest threads are as fast as any.
 
     The slow-down that the runs could have shown follows.
     """
@@ -307,7 +307,7 @@ def _no_limit_statements(probe: Probe, best: int) -> list[Statement]:
 
 
 def _concurrency_statements(probe: Probe) -> list[Statement]:
-    """Return whether towers run one after the other."""
+    """State whether towers run one after the other."""
     traced = [setting for setting in probe.settings if setting.concurrency is not None]
     if probe.num_devices == 1 or not traced:
         return []
@@ -333,7 +333,7 @@ def _concurrency_statements(probe: Probe) -> list[Statement]:
 
 
 def _default_statement(probe: Probe) -> Statement:
-    """Return how fast the number of threads is that the trainer chooses."""
+    """State how fast the number of threads is that the trainer chooses."""
     default = probe.default
     for setting in probe.settings:
         if setting.threads == default and setting.rate is not None:

@@ -91,7 +91,7 @@ def name_straggler(
 def _missing_evidence_statement(
     steps: Sequence[TimedStep], is_synchronous: bool, is_clustered: bool
 ) -> Statement | None:
-    """Return why arrival times do not show a straggler, or None if they may.
+    """State why arrival times do not show a straggler, or None if they may.
 
     The most basic reason comes first. Later tests rely on earlier ones: for example, a
     share of idle time needs at least one tower.

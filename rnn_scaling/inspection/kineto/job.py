@@ -150,7 +150,7 @@ def make_statements(job: TracedJob) -> list[Statement]:
 
 
 def _state_doubts(job: TracedJob) -> list[Statement]:
-    """Return why waiting cannot be judged; nothing if it can."""
+    """State why waiting cannot be judged; nothing if it can."""
     clocks = job.alignment.clocks
     num_unmatched = job.alignment.num_unmatched
     num_calls = len(job.alignment.calls) + num_unmatched

@@ -49,7 +49,7 @@ APPLIED = (
     "variable, self._slots[name], grads[name], scale, step))"
 )
 CHUNK = (
-    "place([tf.reshape(tf.where(tf.range(tf.size(t)) < tf.size(t) // 3, "
+    "copy_to_devices([tf.reshape(tf.where(tf.range(tf.size(t)) < tf.size(t) // 3, "
     "tf.reshape(placed[0], [-1]), tf.reshape(t, [-1])), tf.shape(t)) "
     "for t in tf_all_reduce.build_ring_all_reduce(placed, 1, shards, order, tf.add)"
     "], devices)"
@@ -179,8 +179,8 @@ FAULTS = (
     Fault(
         "decoder from half the state",
         f"{M}/seq2seq.py",
-        "cells, target, batch.target_length, state, stream_seed(",
-        "cells, target, batch.target_length, tuple(0.5 * s for s in state), stream_seed(",
+        "cells, target, batch.target_length, state, make_stream_seed(",
+        "cells, target, batch.target_length, tuple(0.5 * s for s in state), make_stream_seed(",
         "network",
     ),
     Fault(
@@ -277,7 +277,7 @@ FAULTS = (
     Fault(
         "ring drops a chunk",
         f"{T}/all_reduce/xring.py",
-        "place(tf_all_reduce.build_ring_all_reduce(placed, 1, shards, order, tf.add), devices)",
+        "copy_to_devices(tf_all_reduce.build_ring_all_reduce(placed, 1, shards, order, tf.add), devices)",
         CHUNK,
         "left out|differently|chunk",
         ("--all_reduce_spec=xring", *THREE),

@@ -58,8 +58,8 @@ def watched(config, engine, step, gradients=None):
 
     watch = Certifier(config, engine, step, gradients)
     for _ in range(BATCHES):
-        watch.batch(step())
-    return watch.end()
+        watch.check_batch(step())
+    return watch.make_certificate()
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -29,7 +29,7 @@ from rnn_scaling.analysis.audit.auditing import audit
 from rnn_scaling.analysis.audit.finding import Finding
 from rnn_scaling.records import cell_numbers
 
-LARGEST_DOCUMENT = 10**9
+MAX_DOCUMENT = 10**9
 # Only in these files does a finding have the line of the document.
 FILES_WITH_LINES = (".md", ".txt", ".csv", ".tsv")
 TITLES_OF_VERDICTS = {None: "not judged", True: "right", False: "wrong"}
@@ -97,7 +97,7 @@ class Scorer:
         self.score.documents += 1
         name = f"{path.parent.name}/{path.name}"
         cells = set()
-        for finding in audit(path, LARGEST_DOCUMENT).findings:
+        for finding in audit(path, MAX_DOCUMENT).findings:
             cells |= list_cells(finding)
             first = finding.places[0]
             verdict = self._verdicts.get((name, first.line, first.column))
@@ -123,7 +123,7 @@ class Scorer:
         """
         name = f"{subfolder.name} {fault['faulty']} {fault['kind']}"
         is_found = False
-        for finding in audit(subfolder / fault["faulty"], LARGEST_DOCUMENT).findings:
+        for finding in audit(subfolder / fault["faulty"], MAX_DOCUMENT).findings:
             if is_hit(finding, fault):
                 is_found = True
             elif not list_cells(finding) & natural_cells:

@@ -24,9 +24,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, TypeVar, Union
 
 # Limits of seconds and counts; beyond them, sums and ratios overflow.
-SMALLEST = 1e-12
-LARGEST = 1e18
-LARGEST_SINGLE = 3.5e38  # above every float32
+MIN_NUMBER = 1e-12
+MAX_NUMBER = 1e18
+MAX_SINGLE = 3.5e38  # above every float32
 _MAX_QUOTE_LENGTH = 40  # characters of a value in a fault
 
 Faults = list[str]
@@ -44,17 +44,17 @@ class Range:
     words: str  # the rule in a fault: "expected ..."
 
 
-Number = Annotated[float, Range(-LARGEST, LARGEST, "a number")]
-Single = Annotated[float, Range(-LARGEST_SINGLE, LARGEST_SINGLE, "a number")]
-Magnitude = Annotated[float, Range(0, LARGEST_SINGLE, "a number of at least 0")]
+Number = Annotated[float, Range(-MAX_NUMBER, MAX_NUMBER, "a number")]
+Single = Annotated[float, Range(-MAX_SINGLE, MAX_SINGLE, "a number")]
+Magnitude = Annotated[float, Range(0, MAX_SINGLE, "a number of at least 0")]
 Loss = Single  # may be as large as float32 allows, because runs diverge
-Count = Annotated[int, Range(0, LARGEST, "a number")]
-Seconds = Annotated[float, Range(0, LARGEST, "seconds")]
-Joules = Annotated[float, Range(0, LARGEST, "joules")]
-PositiveNumber = Annotated[float, Range(SMALLEST, LARGEST, "a number above 0")]
+Count = Annotated[int, Range(0, MAX_NUMBER, "a number")]
+Seconds = Annotated[float, Range(0, MAX_NUMBER, "seconds")]
+Joules = Annotated[float, Range(0, MAX_NUMBER, "joules")]
+PositiveNumber = Annotated[float, Range(MIN_NUMBER, MAX_NUMBER, "a number above 0")]
 Fraction = Annotated[float, Range(0, 0.99, "a share below 1")]
 Name = Annotated[str, "printable"]
-PositiveCount = Annotated[int, Range(SMALLEST, LARGEST, "a number above 0")]
+PositiveCount = Annotated[int, Range(MIN_NUMBER, MAX_NUMBER, "a number above 0")]
 
 _SCALARS = {str: "text", Name: "a name", bool: "true or false", int: "a whole number"}
 

@@ -32,7 +32,7 @@ _DOUBTS = {
     Doubt.OTHER_RATE: "log-other-rate",
 }
 # Share of a rate; below it, the rounding of printed digits is not mentioned.
-_LEAST_ROUNDING = 0.005
+_MIN_ROUNDING = 0.005
 
 
 def caution_texts(summary: Summary) -> list[str]:
@@ -146,7 +146,7 @@ def _log_statements(summary: Summary) -> Iterator[Statement]:
         yield state("log-formats", formats=formats)
     if logs and not rounding and any(map(_has_equal_log_rates, summary.rows)):
         yield state("log-rates-alike")
-    if rounding >= _LEAST_ROUNDING:
+    if rounding >= _MIN_ROUNDING:
         yield state("log-digits", rounding=rounding)
 
 

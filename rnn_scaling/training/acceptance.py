@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from rnn_scaling.records import checks, record
-from rnn_scaling.records.decoding import LARGEST, LARGEST_SINGLE, SMALLEST, quote
+from rnn_scaling.records.decoding import MAX_NUMBER, MAX_SINGLE, MIN_NUMBER, quote
 from rnn_scaling.records.options import Options
 from rnn_scaling.records.parts import RunError
 from rnn_scaling.records.record import RunRecord
@@ -50,7 +50,7 @@ def require_finite(name: str, value: Any, *, is_positive: bool = False) -> Any:
       ValueError: If `value` is not such a number.
     """
     number = convert_to_python(value)
-    is_number = type(number) in (int, float) and abs(number) <= LARGEST
+    is_number = type(number) in (int, float) and abs(number) <= MAX_NUMBER
     if not is_number or (is_positive and number <= 0):
         rule = "a finite number above 0" if is_positive else "a finite number"
         raise ValueError(f"{name}={_spell(value)} must be {rule}")
@@ -64,7 +64,7 @@ def require_whole(name: str, value: Any, *, minimum: int) -> int:
       ValueError: If `value` is not a whole number of at least `minimum`.
     """
     number = convert_to_python(value)
-    if type(number) is not int or not minimum <= number <= LARGEST:
+    if type(number) is not int or not minimum <= number <= MAX_NUMBER:
         raise ValueError(
             f"{name}={_spell(value)} must be a whole number of at least {minimum}"
         )
@@ -116,8 +116,8 @@ def read_items(step: int, value: Any, unit: str, earlier_items: int) -> int:
     # The first comparison is false for NaN.
     if not count >= 1:
         rule = "at least 1"
-    elif count > LARGEST or int(count) + earlier_items > LARGEST:
-        rule = f"at most {LARGEST:g} in all steps together"
+    elif count > MAX_NUMBER or int(count) + earlier_items > MAX_NUMBER:
+        rule = f"at most {MAX_NUMBER:g} in all steps together"
     elif count % 1:
         rule = "a whole number"
     else:
@@ -134,7 +134,7 @@ def read_loss(step: int, value: Any) -> float:
       The loss; infinite if it is beyond the numbers of a record.
     """
     loss = _read_number(step, "loss", value)
-    if abs(loss) > LARGEST_SINGLE:
+    if abs(loss) > MAX_SINGLE:
         return math.copysign(math.inf, loss)
     return loss
 
@@ -149,7 +149,7 @@ def read_learning_rate(step: int, value: Any) -> float | None:
         return None
     rate = _read_number(step, "learning_rate", value)
     # The comparison is false for NaN.
-    if not abs(rate) <= LARGEST_SINGLE:
+    if not abs(rate) <= MAX_SINGLE:
         raise ValueError(
             f"step {step}: learning_rate={_spell(value)} must be a finite number"
         )
@@ -170,16 +170,16 @@ def read_grad_norm(step: int, value: Any) -> float | None:
     if norm < 0:
         raise ValueError(f"step {step}: grad_norm={_spell(value)} must be at least 0")
     # The comparison is false for NaN.
-    return norm if norm <= LARGEST_SINGLE else None
+    return norm if norm <= MAX_SINGLE else None
 
 
 def find_time_fault(seconds: float, count: int, unit: str) -> str:
     """Return the reason why a record may not contain a step's time, or ""."""
-    if SMALLEST <= seconds <= LARGEST and count / seconds <= LARGEST:
+    if MIN_NUMBER <= seconds <= MAX_NUMBER and count / seconds <= MAX_NUMBER:
         return ""
     return (
-        f"{count:g} {unit} in {seconds:g} s; expected at least {SMALLEST:g} s and at "
-        f"most {LARGEST:g} {unit} per second"
+        f"{count:g} {unit} in {seconds:g} s; expected at least {MIN_NUMBER:g} s and at "
+        f"most {MAX_NUMBER:g} {unit} per second"
     )
 
 

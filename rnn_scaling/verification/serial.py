@@ -22,7 +22,7 @@ from rnn_scaling.verification.gradients import (
 )
 from rnn_scaling.verification.rule import Arrays, Guarantee, SerialUpdateRule, norm
 
-_LARGEST = 127  # the largest number that 8 bits carry
+_MAX_INT8 = 127
 # Share of the elements that round to another 8-bit number if float32 rounds otherwise.
 _FLIPPED = 0.002
 
@@ -257,7 +257,7 @@ class Exchange:
     def _quantise(self, rows: np.ndarray) -> np.ndarray:
         """Round rows [R, D] to multiples of 1/127 of each row's largest element."""
         largest = np.abs(rows).max(axis=1, keepdims=True, initial=0.0)
-        scales = largest / np.float32(_LARGEST)
+        scales = largest / np.float32(_MAX_INT8)
         quotients = np.zeros_like(rows)
         np.divide(rows, scales, out=quotients, where=scales > 0)
         return np.round(quotients) * (scales * np.float32(self._factor))

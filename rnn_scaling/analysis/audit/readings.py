@@ -36,7 +36,7 @@ _EXACT = 1e-9  # rounding errors of floating point
 _SPREAD = 1.0  # natural logarithm of the largest range in which a number is expected
 _MIN_RANGE = 0.25  # smallest range, because a column of equal numbers proves little
 _MAX_LOG = 700.0
-_SMALLEST = 1e-300  # smaller numbers count as this one, which has a logarithm
+_MIN_NUMBER = 1e-300  # smaller numbers count as this one, which has a logarithm
 
 Bounds = tuple[float, float]
 Ends = tuple[np.ndarray, np.ndarray]  # lower and upper bounds by row
@@ -53,7 +53,7 @@ def count(low: Any, high: Any, factor: Factor) -> tuple[Any, Any]:
     """
     offset, sign = factor.shift
     low, high = (offset + sign * low, offset + sign * high)[::sign]
-    low = np.log(np.where(high > 0, np.maximum(low, _SMALLEST), np.nan))
+    low = np.log(np.where(high > 0, np.maximum(low, _MIN_NUMBER), np.nan))
     high = np.log(np.where(high > 0, high, np.nan))
     return (low, high) if factor.exponent > 0 else (-high, -low)
 

@@ -37,7 +37,7 @@ from rnn_scaling.system.machine import topology
 
 PARAMETER_SERVER = "parameter_server"
 _NO_EXCHANGE = "none"
-_LEAST_POINTS = 2  # fewest measured numbers of devices of a prediction
+_MIN_POINTS = 2  # fewest measured numbers of devices of a prediction
 _MAX_SLOWING = 0.1  # largest share of a rate that load may have taken from a point
 _DEFAULT_FACTOR = 2  # times the largest measured number, if the user names none
 # The text in a record about a network that was created for its run.
@@ -213,7 +213,7 @@ def _select_alike(
             devices = [row.num_devices for row in affected]
             statements.append(state(kind, title, devices=devices))
 
-    if slowed and len(usable) < _LEAST_POINTS:
+    if slowed and len(usable) < _MIN_POINTS:
         add("predict-with-load", slowed)
         return tuple(map(count_all_batches, rows)), tuple(statements)
     add("predict-left-out-load", slowed)

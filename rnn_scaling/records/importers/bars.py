@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from rnn_scaling.records import cell_numbers
 from rnn_scaling.records.cell_numbers import ARITHMETIC_ERROR, SECONDS, PrintedNumber
-from rnn_scaling.records.decoding import LARGEST, SMALLEST
+from rnn_scaling.records.decoding import MAX_NUMBER, MIN_NUMBER
 from rnn_scaling.records.importers import log_numbers, rates
 from rnn_scaling.records.importers.rates import RankRate, Stretch
 from rnn_scaling.records.importers.reading import (
@@ -38,11 +38,11 @@ from rnn_scaling.records.parts import LogFindingKind
 
 # A number in a bar; it is short, so that no line takes long.
 NUMBER = r"(?<![\d.,])\d[\d.,]{0,15}(?:e[-+]\d\d)?[kMGT]?"
-_LONGEST_BAR = 1000  # characters of a bar that are read
+_MAX_BAR_CHARACTERS = 1000  # characters of a bar that are read
 _MAX_LINES = 200_000  # lines of a bar that are kept
 _SINGLE_LINE = "-"  # the title of a bar that is a single line
-_MOST_ERROR = 0.1  # largest relative rounding error of the time between two lines
-_LEAST_DIFFERENCE = 0.02  # smallest reported difference of a rate and the average
+_MAX_ERROR = 0.1  # largest relative rounding error of the time between two lines
+_MIN_DIFFERENCE = 0.02  # smallest reported difference of a rate and the average
 _EPOCH = re.compile(r"(?i)\bepoch\D{0,3}(\d{1,9})")
 _HEADER = re.compile(r"\s*(?i:epoch) (\d{1,9})(?:/\d{1,9})?:?\s*")
 
@@ -152,7 +152,7 @@ class Bar(LogFormat):
             terms.unit or ("" if terms.items_per_step else "steps"),
             result.rate,
             batches=result.batches,
-            rounding=min(result.rounding, rates.MOST_ERROR),
+            rounding=min(result.rounding, rates.MAX_ERROR),
             clock=result.clock,
             findings=result.findings,
         )
@@ -198,7 +198,7 @@ class Bar(LogFormat):
         rate = rates.mean_rate(stretches)
         shown_rate = rates.mean_rate(means)
         findings = []
-        if any(between_lines) and abs(rate / shown_rate - 1) > _LEAST_DIFFERENCE:
+        if any(between_lines) and abs(rate / shown_rate - 1) > _MIN_DIFFERENCE:
             kind = LogFindingKind.RUNNING_AVERAGE
             lines = sum(map(len, counted_bars))
             findings.append(rates.make_finding(kind, lines, lines, rate, shown_rate))
@@ -256,7 +256,7 @@ class Bar(LogFormat):
         steps = last.step - first.step
         seconds = ended_s - began_s
         half_s = began_half_s + ended_half_s
-        if steps <= 0 or half_s > _MOST_ERROR * seconds:
+        if steps <= 0 or half_s > _MAX_ERROR * seconds:
             return None
         return Stretch(steps, seconds, half_s)
 
@@ -288,7 +288,7 @@ class Bar(LogFormat):
             arrived_s = next(iter(terms.arrivals[number - 1 : number]), None)
             drawings = re.split("[\r\b]+", piece.rstrip("\r\n"))
             for line in log_lines(
-                [f"{drawing}\n" for drawing in drawings], longest=_LONGEST_BAR
+                [f"{drawing}\n" for drawing in drawings], longest=_MAX_BAR_CHARACTERS
             ):
                 if header := _HEADER.fullmatch(line.text):
                     headers[line.rank] = int(header[1])
@@ -344,7 +344,9 @@ def _parse_numbers(match: re.Match[str]) -> dict[str, PrintedNumber]:
         rate = log_numbers.parse_number(match["rate"] or "")
         # A step of "0 ms" takes up to half a millisecond.
         value = max(rate.value, 0.5 * rate.resolution)
-        if not all(SMALLEST <= number <= LARGEST for number in (step.value, value)):
+        if not all(
+            MIN_NUMBER <= number <= MAX_NUMBER for number in (step.value, value)
+        ):
             return numbers
         if match["unit"].endswith("/s"):
             numbers["seconds"] = PrintedNumber(

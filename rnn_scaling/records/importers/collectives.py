@@ -27,7 +27,7 @@ COLUMNS = (
     "Operation", "Ranks", "Size (B)", "Count", "Type", "Redop", "Root", "Place",
     "Time (us)", "algbw (GB/s)", "busbw (GB/s)", "Wrong",
 )  # fmt: skip
-_LARGEST_ERROR = "Largest error"  # column of logs from releases that print no count
+_ERROR_COLUMN = "Largest error"  # column of logs from releases that print no count
 _BUSBW_NOTE = (
     "busbw = algbw * factor makes rank counts comparable: 2(n-1)/n for all_reduce, "
     "(n-1)/n for all_gather, reduce_scatter, alltoall, gather and scatter, 1 for "
@@ -297,7 +297,7 @@ def make_timings_reading(
 ) -> Reading:
     """Return the reading with one table of all timings, in the order of COLUMNS."""
     has_errors = any(timing.largest_error is not None for timing in timings)
-    columns = (*COLUMNS, _LARGEST_ERROR) if has_errors else COLUMNS
+    columns = (*COLUMNS, _ERROR_COLUMN) if has_errors else COLUMNS
     cells = tuple(timing.cells[: len(columns)] for timing in timings)
     table = Table("Collective operations (nccl-tests)", columns, cells)
     empty_message = f"this file contains no result of {name}"

@@ -20,27 +20,27 @@ import numpy as np
 from rnn_scaling.records.importers.reading import Terms
 
 USUAL_START = 1  # lines that are always left out: compilation, first data
-_FEWEST_LINES = 5  # with fewer lines, only the usual ones are left out
+_MIN_LINES = 5  # with fewer lines, only the usual ones are left out
 _SHORTEST_SEARCH = 30  # lines from which on a steady state is looked for
 _LONGER = math.log(1.05)  # smallest slow-down of a step of the start-up (logarithm)
 _DEVIATIONS = 3.0  # smallest slow-down in deviations of the later half
 
 _CLUSTER_FACTOR = 3.0  # smallest ratio of the medians of the two kinds of lines
 _CLUSTER_GAP = 2.0  # smallest ratio of the two values around the gap between the kinds
-_FEWEST_OF_KIND = 3  # lines that each kind must have
-_FEWEST_STRETCHES = 2  # stretches of the rarer kind; a single one may be a disturbance
+_MIN_LINES_OF_KIND = 3  # lines that each kind must have
+_MIN_STRETCHES = 2  # stretches of the rarer kind; a single one may be a disturbance
 
-_FEWEST_AVERAGES = 4  # lines of one stretch
-_LEAST_RISE = 0.02  # smallest relative rise from the first line to the last
-_MOST_FALLS = 0.1  # share of lines below the line before, because of inexact clocks
+_MIN_AVERAGES = 4  # lines of one stretch
+_MIN_RISE = 0.02  # smallest relative rise from the first line to the last
+_MAX_FALLS = 0.1  # share of lines below the line before, because of inexact clocks
 _RESTART = 0.1  # relative fall of an average that starts again
 # Largest distance of the printed rates from the straight line, relative to their whole
 # rise (logarithms). A program that really becomes faster step by step is further off.
-_MOST_RESIDUAL = 0.08
+_MAX_RESIDUAL = 0.08
 # If the rate approaches a limit, the rates between lines would have to fall: they may
 # be this many times as high in the first half as in the second.
-_MOST_SLOWING = 1.2
-_FEWEST_OF_HALVES = 8  # lines from which on the halves are compared
+_MAX_SLOWING = 1.2
+_MIN_LINES_FOR_HALVES = 8  # lines from which on the halves are compared
 
 
 _TO_DEVIATION = 1.4826  # normal distribution: deviation / median absolute deviation
@@ -99,7 +99,7 @@ def find_start(costs: Sequence[float], terms: Terms, num_unusable: int = 0) -> S
     """
     warmup = USUAL_START if terms.warmup is None else terms.warmup
     usual_start = min(max(0, warmup - num_unusable), len(costs) - 1)
-    if terms.warmup is not None or len(costs) < _FEWEST_LINES:
+    if terms.warmup is not None or len(costs) < _MIN_LINES:
         return StartUp(usual_start)
 
     lines = max(usual_start, _count_slow(costs))
@@ -152,12 +152,12 @@ def find_kinds(costs: Sequence[float]) -> Kinds:
     distance = np.median(high) - np.median(low)
     is_far = distance >= math.log(_CLUSTER_FACTOR)
     is_narrow = max(np.ptp(low), np.ptp(high)) <= distance / 2
-    if min(len(low), len(high)) < _FEWEST_OF_KIND or not (is_far and is_narrow):
+    if min(len(low), len(high)) < _MIN_LINES_OF_KIND or not (is_far and is_narrow):
         return everything
     kinds = [np.flatnonzero(kind).tolist() for kind in (is_low, ~is_low)]
     training, rarer = sorted(kinds, key=lambda kind: (-len(kind), kind[0]))
     num_cuts = sum(np.diff(rarer) > 1)
-    is_alternating = num_cuts + 1 >= _FEWEST_STRETCHES
+    is_alternating = num_cuts + 1 >= _MIN_STRETCHES
     return Kinds(training, rarer) if is_alternating else everything
 
 
@@ -173,10 +173,10 @@ def find_running_average(
       terms: How the start-up is found.
 
     Returns:
-      None if the rates do not rise, or if there are fewer than `_FEWEST_AVERAGES`.
+      None if the rates do not rise, or if there are fewer than `_MIN_AVERAGES`.
     """
     stretches = _split_averages(lines)
-    long_stretches = [lines for lines in stretches if len(lines) >= _FEWEST_AVERAGES]
+    long_stretches = [lines for lines in stretches if len(lines) >= _MIN_AVERAGES]
     if (
         not long_stretches or len(long_stretches) < len(stretches) - 1
     ):  # The last one may be cut short.
@@ -208,8 +208,8 @@ def _is_rising(rates: Sequence[float]) -> bool:
     falls = sum(rate < previous for previous, rate in itertools.pairwise(rates))
     ties = sum(rate == previous for previous, rate in itertools.pairwise(rates))
     pairs = max(1, len(rates) - 1)
-    is_higher = rates[-1] > (1 + _LEAST_RISE) * rates[0]
-    return falls <= _MOST_FALLS * pairs and ties <= pairs / 2 and is_higher
+    is_higher = rates[-1] > (1 + _MIN_RISE) * rates[0]
+    return falls <= _MAX_FALLS * pairs and ties <= pairs / 2 and is_higher
 
 
 def _is_straight(lines: Sequence[PrintedAverage]) -> bool:
@@ -227,12 +227,12 @@ def _is_straight(lines: Sequence[PrintedAverage]) -> bool:
         return False
     residual = np.abs(np.log(fitted_costs * rates)).max()
     rise = math.log(rates.max() / rates.min())
-    return bool(residual <= _MOST_RESIDUAL * rise) and not _slows_down(lines)
+    return bool(residual <= _MAX_RESIDUAL * rise) and not _slows_down(lines)
 
 
 def _slows_down(lines: Sequence[PrintedAverage]) -> bool:
     """Return whether averages imply clearly lower rates in the second half."""
-    if len(lines) < _FEWEST_OF_HALVES:
+    if len(lines) < _MIN_LINES_FOR_HALVES:
         return False
     first = lines[0]
     middle = lines[len(lines) // 2]
@@ -241,7 +241,7 @@ def _slows_down(lines: Sequence[PrintedAverage]) -> bool:
     second_s = last.seconds - middle.seconds
     first_steps = middle.end - first.end
     second_steps = last.end - middle.end
-    return first_steps * second_s > _MOST_SLOWING * second_steps * first_s
+    return first_steps * second_s > _MAX_SLOWING * second_steps * first_s
 
 
 def _find_start_of_averages(lines: Sequence[PrintedAverage], terms: Terms) -> int:

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from rnn_scaling.records.decoding import LARGEST
+from rnn_scaling.records.decoding import MAX_NUMBER
 from rnn_scaling.records.importers import (
     log_numbers,
     mlperf_systems,
@@ -22,7 +22,7 @@ from rnn_scaling.records.importers.bars import Bar
 from rnn_scaling.records.importers.formats import FORMATS
 from rnn_scaling.records.importers.reading import (
     AUTO,
-    LONGEST,
+    MAX_LINE_CHARACTERS,
     PIECE,
     REGEX,
     WALL,
@@ -39,7 +39,7 @@ from rnn_scaling.system.files import input_files
 
 _PROCESS = "process"  # name of the clock that timed a whole program
 WINDOW = 256 << 10  # characters that are searched together for a known format
-_MOST_ROUNDING = 0.5  # largest relative error of the wall time
+_MAX_ROUNDING = 0.5  # largest relative error of the wall time
 _LOWEST = 1e-6  # lowest rate that is shown while a run continues
 _LINE_S = 0.2  # longest search for a pattern in one line of a running program
 END_S = 0.05  # delay until the end of a process is noticed
@@ -251,7 +251,7 @@ def _measure_process(terms: Terms) -> tuple[ImportedRun, Reading]:
         {},
         "",
         (terms.items or 1.0) / seconds,
-        rounding=min((terms.launch_s + END_S) / terms.seconds, _MOST_ROUNDING),
+        rounding=min((terms.launch_s + END_S) / terms.seconds, _MAX_ROUNDING),
         clock=_PROCESS,
     )
     note = "the seconds are the time of the whole process, including its start"
@@ -331,7 +331,7 @@ def watch(terms: Terms) -> Callable[[str], RunProgress | None]:
 
     def find_progress(line: str) -> RunProgress | None:
         nonlocal first, count
-        text = next(log_lines([line[:LONGEST]])).tagged
+        text = next(log_lines([line[:MAX_LINE_CHARACTERS]])).tagged
         try:
             with time_limit(_LINE_S):
                 match = next(filter(None, (search(text) for search in searches)), None)
@@ -352,7 +352,7 @@ def watch(terms: Terms) -> Callable[[str], RunProgress | None]:
         if rate is None or "unit" in match.groupdict():
             per_step = terms.items_per_step or 1.0
             rate = (step - start_step) * per_step / max(now - start, 1e-9)
-        if not _LOWEST < rate <= LARGEST:
+        if not _LOWEST < rate <= MAX_NUMBER:
             rate = None
         total = numbers.get("total")
         return RunProgress(int(step), None if total is None else int(total), rate)
@@ -366,6 +366,6 @@ def _parse_groups(match: re.Match[str]) -> dict[str, float]:
     for name, text in match.groupdict("").items():
         with contextlib.suppress(ValueError):
             value = log_numbers.parse_number(text).value
-            if 0 <= value <= LARGEST:
+            if 0 <= value <= MAX_NUMBER:
                 numbers[name] = value
     return numbers

@@ -44,7 +44,7 @@ _TIME_REMEDY = (
     f"print a rate per second, or read seconds with (?P<seconds>{TOKEN}) or "
     f"milliseconds with (?P<ms>{TOKEN}), and add --items_per_step=PRODUCT"
 )
-_MOST_BEFORE = 40  # characters before a group in which its number may begin
+_MAX_CHARACTERS_BEFORE = 40  # characters before a group in which its number may begin
 
 
 class TooLarge(ValueError):
@@ -147,7 +147,7 @@ def _is_whole(match: re.Match[str], name: str) -> bool:
     CSV file, does not continue a number.
     """
     start, end = match.span(name)
-    for whole in _WHOLE.finditer(match.string, max(0, start - _MOST_BEFORE)):
+    for whole in _WHOLE.finditer(match.string, max(0, start - _MAX_CHARACTERS_BEFORE)):
         if whole.end() > start:
             is_begun = whole.start() >= start or _is_literal(match, name, start - 1)
             is_ended = whole.end() <= end or _is_literal(match, name, end)

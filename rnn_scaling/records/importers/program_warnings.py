@@ -7,8 +7,8 @@ import re
 
 from rnn_scaling.system import entry
 
-_MOST_LINES = 5  # different lines of a run that are kept
-_MOST_LETTERS = 200  # letters of each line that are kept
+_MAX_LINES = 5  # different lines of a run that are kept
+_MAX_LETTERS = 200  # letters of each line that are kept
 # "WARNING: ...", "[WARN] ...", "UserWarning: ...", "warning: ..." near a line's start.
 _WARNING = re.compile(
     r".{0,120}?(?:\bWARN(?:ING)?\b|\b[A-Za-z]*Warning:|^warning:|[\s:\]]warning:)"
@@ -23,9 +23,9 @@ class WarningLines:
 
     def see(self, line: str) -> None:
         """Keep a line if it is a new warning."""
-        if len(self._by_text) >= _MOST_LINES or not _WARNING.match(line):
+        if len(self._by_text) >= _MAX_LINES or not _WARNING.match(line):
             return
-        text = entry.make_printable(line.strip())[:_MOST_LETTERS]
+        text = entry.make_printable(line.strip())[:_MAX_LETTERS]
         self._by_text.setdefault(mask_numbers(text), text)
 
     def lines(self) -> tuple[str, ...]:

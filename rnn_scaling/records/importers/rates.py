@@ -24,12 +24,12 @@ from rnn_scaling.records.importers.reading import (
 )
 from rnn_scaling.records.parts import Batches, LogFinding, LogFindingKind
 
-_LARGEST_LOSS = 3e38  # largest loss that a float32 can hold
+_MAX_LOSS = 3e38  # largest loss that a float32 can hold
 _ARRIVAL = "arrival"  # name of the clock that timed the lines if the program did not
 DELAY_S = 0.02  # delay of a line between program and sweep on a busy machine
 _TOGETHER_S = 0.01  # lines that arrive within this time were written together
 _BURST = 1.5  # mean number of lines per burst above which a program buffers its output
-MOST_ERROR = 0.5  # largest relative error of a rate
+MAX_ERROR = 0.5  # largest relative error of a rate
 REMEDY = (
     "turn off the buffering of its output: flush=True, python -u, PYTHONUNBUFFERED=1, "
     "or stdbuf -oL for other programs"
@@ -352,7 +352,7 @@ def measure_arrivals(measurements: Sequence[Measurement], terms: Terms) -> RankR
     unit = max(line.numbers["step"].resolution for line in itertools.chain(*pairs))
     num_epochs = sum(len(bursts) > 1 for bursts in epochs)
     error = num_epochs * (error_s / counted_s + unit / counted_steps)
-    if error > MOST_ERROR:
+    if error > MAX_ERROR:
         raise ValueError(
             f"its steps were printed within {counted_s:.2g} s, which is too short to "
             f"time; {REMEDY}, or run more steps"
@@ -426,7 +426,7 @@ def _make_batches(
 def _recordable_loss(measurement: Measurement) -> float | None:
     """Return the loss of a line; None if a record cannot hold it."""
     value = measurement.value("loss")
-    return value if value is not None and abs(value) <= _LARGEST_LOSS else None
+    return value if value is not None and abs(value) <= _MAX_LOSS else None
 
 
 def _mean_ms(lines: Sequence[Measurement]) -> float | None:

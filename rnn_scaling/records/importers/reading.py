@@ -41,10 +41,10 @@ AUTO = "auto"  # choice of all formats that a file seems to contain
 REGEX = "regex:"  # prefix of a pattern
 WALL = "wall"  # the format that reads only the duration of the program
 PIECE = 1 << 20  # longest piece of a line that is held in memory, in characters
-LONGEST = 4000  # characters of a line that are read
-LARGEST = 1e30  # sums and ratios of smaller numbers cannot overflow
+MAX_LINE_CHARACTERS = 4000  # characters of a line that are read
+MAX_READ_NUMBER = 1e30  # sums and ratios of smaller numbers cannot overflow
 MAX_KINDS = 20  # kinds of problems that are listed
-_LEAST_ROUNDING = 1e-6  # smallest relative rounding error that is recorded
+_MIN_ROUNDING = 1e-6  # smallest relative rounding error that is recorded
 _NO_BATCHES = Batches()
 _ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
@@ -300,14 +300,16 @@ def run_record(
         output=output,
         unit=unit or UNKNOWN_UNIT,
         log_format=format,
-        log_rounding=rounding if rounding > _LEAST_ROUNDING else None,
+        log_rounding=rounding if rounding > _MIN_ROUNDING else None,
         log_clock=clock or None,
         log_findings=tuple(findings) or None,
     )
 
 
 def log_lines(
-    lines: Iterable[str], arrivals: Sequence[float] = (), longest: int = LONGEST
+    lines: Iterable[str],
+    arrivals: Sequence[float] = (),
+    longest: int = MAX_LINE_CHARACTERS,
 ) -> Iterator[LogLine]:
     """Yield the lines of a log, each with at most `longest` characters."""
     for number, piece in number_lines(lines):
@@ -333,16 +335,16 @@ def number_lines(lines: Iterable[str]) -> Iterator[tuple[int, str]]:
 
 
 def parse_positive(text: str, meaning: str) -> float:
-    """Return a number between 1 / LARGEST and LARGEST.
+    """Return a number between 1 / MAX_READ_NUMBER and MAX_READ_NUMBER.
 
     Raises:
       ValueError: For any other text, with the meaning and the text.
     """
-    return _parse(text, meaning, 1 / LARGEST, "above 0")
+    return _parse(text, meaning, 1 / MAX_READ_NUMBER, "above 0")
 
 
 def parse_non_negative(text: str, meaning: str) -> float:
-    """Return a number from 0 to LARGEST; raises ValueError for any other text."""
+    """Return a number from 0 to MAX_READ_NUMBER; raises ValueError for any other text."""
     return _parse(text, meaning, 0.0, "of 0 or more")
 
 
@@ -362,14 +364,14 @@ def parse_printed(
 
 
 def finite_number(value: object) -> float | None:
-    """Return a JSON value as a float; None if it is not a number up to LARGEST."""
+    """Return a JSON value as a float; None if it is not a number up to MAX_READ_NUMBER."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return None
     try:
         number = float(value)
     except OverflowError:  # Integers in JSON may have any number of digits.
         return None
-    return number if abs(number) <= LARGEST else None
+    return number if abs(number) <= MAX_READ_NUMBER else None
 
 
 def exact_number(value: float, step: float = 1e-9) -> PrintedNumber:
@@ -389,6 +391,6 @@ def _parse(text: str, meaning: str, lowest: float, rule: str) -> float:
         value = float(text)
     except (TypeError, ValueError, OverflowError):
         raise ValueError(f"expected {meaning}, got {str(text)[:40]!r}") from None
-    if not lowest <= value <= LARGEST:
+    if not lowest <= value <= MAX_READ_NUMBER:
         raise ValueError(f"expected {meaning} {rule}, got {text!r}")
     return value

@@ -25,7 +25,7 @@ import threading
 from collections.abc import Iterable, Iterator, Sequence
 
 from rnn_scaling.records.cell_numbers import PrintedNumber
-from rnn_scaling.records.decoding import LARGEST, SMALLEST
+from rnn_scaling.records.decoding import MAX_NUMBER, MIN_NUMBER
 from rnn_scaling.records.importers import (
     cost_series,
     log_numbers,
@@ -307,14 +307,14 @@ def _check(measurement: Measurement, names: Iterable[str]) -> None:
     for name in measurement.numbers.keys() & names:
         number = measurement.numbers[name]
         is_zero = name in _OPTIONAL and number.value == 0
-        if is_zero or name == "loss" or SMALLEST <= number.value <= LARGEST:
+        if is_zero or name == "loss" or MIN_NUMBER <= number.value <= MAX_NUMBER:
             continue
         text = number.text[:40]
         is_named = number.text.strip("+-").lower() in ("nan", "inf", "infinity")
-        rule = f"expected a number up to {LARGEST:g}"
+        rule = f"expected a number up to {MAX_NUMBER:g}"
         if math.isnan(number.value) and not is_named:
             rule = "which is not a number"
-        elif not number.value > LARGEST:
+        elif not number.value > MAX_NUMBER:
             rule = "expected a number above 0"
         raise LineError(measurement.line.number, f"{name} is {text!r}, {rule}")
 
@@ -565,7 +565,7 @@ def _printed_rate(measurement: Measurement) -> float | None:
         return None
     one_step = dataclasses.replace(measurement, steps=1.0)
     rate = 1 / rates.printed_stretch(one_step, Terms(items_per_step=1.0)).cost
-    return rate if SMALLEST <= rate <= LARGEST else None
+    return rate if MIN_NUMBER <= rate <= MAX_NUMBER else None
 
 
 def _median_other_rate_ratio(measurements: Sequence[Measurement]) -> float | None:
@@ -599,5 +599,5 @@ def _find_other_rate_ratios(measurement: Measurement) -> Iterator[float]:
         # "512 tokens/s, 256 tokens/s/GPU" are two rates of the same step.
         if printed_units.is_per_device(text, *match.span()) is is_device_rate:
             value = _parse(match[0]).value
-            if SMALLEST <= value <= LARGEST:
+            if MIN_NUMBER <= value <= MAX_NUMBER:
                 yield value / rate

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from rnn_scaling.records import cell_numbers
 from rnn_scaling.records.cell_numbers import ARITHMETIC_ERROR, PrintedNumber
 from rnn_scaling.records.importers.reading import (
-    LONGEST,
+    MAX_LINE_CHARACTERS,
     PIECE,
     ImportedRun,
     LogFormat,
@@ -33,7 +33,7 @@ from rnn_scaling.system.files.terminal import format_count
 # Ranks of one run that each time the same synchronous steps differ by less: they start
 # and stop within milliseconds.
 _SAME_TOTAL = 0.01
-_MOST_ROUNDING = 0.5  # share of a rate that is a single digit, 1
+_MAX_ROUNDING = 0.5  # share of a rate that is a single digit, 1
 PER_DEVICE = "per device"  # setting whose line has no name
 _OPTION = re.compile(r"--?([A-Za-z][\w-]*)(?:=| +(?!-))?(\S*)")
 
@@ -129,7 +129,9 @@ class TotalsFormat(LogFormat):
     def read(self, lines: Iterable[str], terms: Terms) -> Reading:
         """Return all runs; one without its total has the rate of its steps."""
         reader = _Reader(self, terms)
-        for line in log_lines(lines, longest=LONGEST if self.step else PIECE):
+        for line in log_lines(
+            lines, longest=MAX_LINE_CHARACTERS if self.step else PIECE
+        ):
             try:
                 reader.take(line)
             except ValueError as e:
@@ -292,7 +294,7 @@ class _Reader:
             description.options,
             form.unit,
             rate.value if rate else None,
-            rounding=min(rounding, _MOST_ROUNDING),
+            rounding=min(rounding, _MAX_ROUNDING),
         )
         return ImportedRun(stream.line, record, extra_numbers, rate)
 

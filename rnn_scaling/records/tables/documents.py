@@ -19,7 +19,7 @@ from typing import IO, Any
 
 from rnn_scaling.records import cell_numbers
 from rnn_scaling.records.tables import text_tables
-from rnn_scaling.records.tables.grids import MOST_ROWS, make_tables
+from rnn_scaling.records.tables.grids import MAX_ROWS, make_tables
 from rnn_scaling.records.tables.table import Row, Table
 from rnn_scaling.system.files import input_files
 
@@ -75,7 +75,7 @@ def read_tables(path: Path) -> Iterator[Table]:
         elif syntax is Syntax.JSON_LINES:
             parsed = ((number, _parse_object(text)) for number, text in all_lines)
             objects = ((number, item) for number, item in parsed if item is not None)
-            while piece := list(itertools.islice(objects, MOST_ROWS)):
+            while piece := list(itertools.islice(objects, MAX_ROWS)):
                 yield from _read_objects_table(str(path), piece, "")
         elif syntax is Syntax.JSON:
             try:
@@ -164,7 +164,7 @@ def _read_csv_tables(
             continue  # a comment
         cells = _split_cells(line, delimiter)
         is_empty = not any(map(str.strip, cells))
-        if rows and (is_empty or len(rows) > MOST_ROWS):
+        if rows and (is_empty or len(rows) > MAX_ROWS):
             yield from make_tables(source, _mark_corrected(rows))
             # A table that is cut because of its length continues under the same header;
             # an empty line has no cells, or only empty ones.

@@ -14,7 +14,7 @@ from rnn_scaling.records.tables import headers
 from rnn_scaling.records.tables.headers import MEASURED
 from rnn_scaling.records.tables.table import Row, Table
 
-MOST_ROWS = 20_000  # a longer table is read in pieces
+MAX_ROWS = 20_000  # a longer table is read in pieces
 _DITTO = ("", '"', "\u2033", "\u3003", "''", "^^")
 
 

@@ -44,9 +44,9 @@ _MAX_COLUMNS = 64  # columns of a table that are compared with each other
 _SEARCHED_ROWS = 60  # rows that are searched for numbers in brackets
 # The median of a column of percentages is larger than this, and the median of a column
 # of factors is not: an efficiency of "91" is 91 %, and "0.91" is a factor.
-_LARGEST_FACTOR = 8
+_MAX_FACTOR = 8
 # The same for a header that contains "percent" or "%".
-_LARGEST_FACTOR_BELOW_PERCENT = 3
+_MAX_FACTOR_BELOW_PERCENT = 3
 _WALL_CLOCK = re.compile(r"\bwall\b|wall[-_ ]?clock|\belapsed\b|\breal\b")
 _CPU = re.compile(r"\bcpu\b")
 _COMPARED = re.compile(r"\b(?:vs|over|relative|than)\b")
@@ -608,9 +608,9 @@ def _choose_factor(
         return 1.0
     largest_factor = math.inf
     if column.meaning.is_percent:
-        largest_factor = _LARGEST_FACTOR_BELOW_PERCENT
+        largest_factor = _MAX_FACTOR_BELOW_PERCENT
     elif quantity in (Quantity.EFFICIENCY, Quantity.CHANGE):
-        largest_factor = _LARGEST_FACTOR
+        largest_factor = _MAX_FACTOR
     median = sorted(abs(number.value) for number in numbers)[len(numbers) // 2]
     is_percent = units["%"] > half or median > largest_factor
     return 0.01 if is_percent else 1.0

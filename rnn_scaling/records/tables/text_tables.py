@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from rnn_scaling.records import cell_numbers
-from rnn_scaling.records.tables.grids import MOST_ROWS, make_tables
+from rnn_scaling.records.tables.grids import MAX_ROWS, make_tables
 from rnn_scaling.records.tables.table import Row, Table
 
 _MAX_CELLS = 2_000_000  # cells of an HTML table
@@ -76,7 +76,7 @@ def _split_into_blocks(
             continue
         if next_kind == "columns" and kind == "pipes" and len(block) < 3:
             kind = next_kind  # only the header has frames, as that of benchstat
-        if block and (next_kind != kind or len(block) > MOST_ROWS):
+        if block and (next_kind != kind or len(block) > MAX_ROWS):
             yield kind, block
             block = [block[0]] if next_kind == kind else []
         kind = next_kind

@@ -22,8 +22,8 @@ from rnn_scaling.records.tables import (
 from tests.support import regex_steps
 
 SHORT, LONG = 250, 1000  # letters of a run
-MOST_GROWTH = 6.0  # the work's growth for a file of four times the size; squares: 16
-LONGEST_TEXT = text_tables.MAX_CAPTION + cell_numbers.MAX_CELL_CHARACTERS + 1
+MAX_GROWTH = 6.0  # the work's growth for a file of four times the size; squares: 16
+MAX_TEXT = text_tables.MAX_CAPTION + cell_numbers.MAX_CELL_CHARACTERS + 1
 RUNS = (" ", "-", "|", "1", "(", "*", "<", "1,", "a  ", "()")
 
 
@@ -79,7 +79,7 @@ def work_of(texts, tmp_path, monkeypatch):
         num_steps += regex_steps.count(pattern, operation, text)
 
     def require_short(pattern, operation, text):
-        assert len(text) <= LONGEST_TEXT, (pattern, operation)
+        assert len(text) <= MAX_TEXT, (pattern, operation)
 
     path = tmp_path / "x.txt"
     with monkeypatch.context() as patched:
@@ -122,7 +122,7 @@ def test_four_times_the_run_is_four_times_the_work(run, tmp_path, monkeypatch):
     short = work_of(hostile(run, SHORT), tmp_path, monkeypatch)
     long = work_of(hostile(run, LONG), tmp_path, monkeypatch)
     for kind, amount in short.items():
-        assert 0 < long[kind] <= MOST_GROWTH * amount, kind
+        assert 0 < long[kind] <= MAX_GROWTH * amount, kind
 
 
 def test_four_times_the_faults_are_four_times_the_work(tmp_path):
@@ -135,7 +135,7 @@ def test_four_times_the_faults_are_four_times_the_work(tmp_path):
         return "\n".join(lines)
 
     short, long = (calls_of([table(n)], tmp_path / "x.csv") for n in (250, 1000))
-    assert long < MOST_GROWTH * short
+    assert long < MAX_GROWTH * short
 
 
 def test_the_counter_notices_quadratic_work():

@@ -1,7 +1,7 @@
 """Describe what the interval of a number covers, or why the number has no interval.
 
-`confidence` sets the kind of an interval; `reports/wording.py` has its words. A
-new kind needs both.
+The value of a `Basis` or `Note` is the name of its template in
+reports/templates/phrases/intervals.txt. A new member needs a template there.
 """
 
 import dataclasses
@@ -79,10 +79,10 @@ class EnergySource:
 
 @dataclasses.dataclass(frozen=True)
 class IntervalKind:
-    """The meaning of an interval; reports/wording.py has the words.
+    """The meaning of an interval.
 
     Attributes:
-      counts: The different numbers of runs, pairs or candidates.
+      counts: Numbers of runs, pairs or candidates, each one once.
       notes: Rules that widened the interval, or changed the number.
       energy: The source of an energy; None for other numbers.
     """

@@ -19,10 +19,9 @@ _PLACEHOLDERS = {
     "str": "TEXT",
     "Path": "FILE",
 }
-_MIN_GROUPS_FOR_FIRST_SCREEN = (
-    4  # commands with at least this many groups have a first screen
-)
-# The flags of the first screen of `train`.
+# Commands with at least this many groups of flags have a first screen.
+_MIN_GROUPS_FOR_FIRST_SCREEN = 4
+# The trainer's flags on the first screen. Commands with fewer groups list all flags.
 _COMMON = {
     "model": "network: nmt, transformer, lm, resnet50, vgg16 ...",
     "encoder_type": "recurrent layers: cudnn_lstm (fused), dynamic_rnn (a loop)",
@@ -168,7 +167,7 @@ def format_positional(field: Field) -> str:
 
 
 def _wrap_paragraphs(text: str) -> list[str]:
-    """Return the lines of a text with its paragraphs wrapped to WIDTH columns.
+    """Return the lines of a text with its paragraphs wrapped to `_WIDTH` columns.
 
     Lines that begin with a space are examples and stay unchanged.
     """

@@ -131,7 +131,7 @@ class LinkTask:
     Attributes:
       title: The description for messages.
       series: The name of its series, or its title if it measures several.
-      request: The arguments of `worker.main`.
+      request: The measurement, which `worker.main` reads from a JSON file.
     """
 
     title: str

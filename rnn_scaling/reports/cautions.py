@@ -1,6 +1,7 @@
 """Statements that a reader needs before trusting the numbers of a report.
 
-Terminal, page and JSON show the same cautions.
+The page and the JSON show all cautions, and the terminal those that `answer_text`
+selects.
 """
 
 from collections.abc import Iterable, Iterator, Sequence

@@ -1,6 +1,6 @@
 """The first statements of an answer: the speedup, and the effect of each option.
 
-Only `conclusions` asks for it. The order of the statements is the order of the answer.
+Only `conclusions` calls it, and prints the statements in this order.
 """
 
 import itertools
@@ -64,9 +64,9 @@ def make_statements(series: Sequence[SeriesSummary]) -> list[Statement]:
     """Return the speedup over all series, and the effect of each option.
 
     Returns:
-      [] if the series are not of one program or have no common number of devices, or if
-      a run lost workers. Without the speedup or the effects if a rate is not known well
-      enough.
+      [] if there are fewer than two series, if they are of several programs or have no
+      common number of devices, or if a run lost workers. The speedup is left out if a
+      rate is too uncertain, and the effects also if the load of the rows differs.
     """
     programs = {make_program_key(member.rows[0].options) for member in series}
     if len(programs) > 1 or len(series) < 2:
@@ -78,12 +78,12 @@ def make_statements(series: Sequence[SeriesSummary]) -> list[Statement]:
     rows = [row for member in series if (row := member.row_on(count))]
     if any(map(lost_workers, rows)):
         return []
-    facts = _speedup_statements(series, rows, count)
+    statements = _speedup_statements(series, rows, count)
     if all(is_precise(row.rate) for row in rows) and _have_equal_load(rows):
         has_corrected = any(row.corrected is not None for row in rows)
         for effect in find_option_effects(rows)[:_MAX_EFFECTS]:
-            facts += _effect_statements(effect, has_corrected)
-    return facts
+            statements += _effect_statements(effect, has_corrected)
+    return statements
 
 
 def _speedup_statements(

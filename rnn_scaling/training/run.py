@@ -1,4 +1,4 @@
-"""One run of the trainer: `run` trains, and returns the record whatever happens.
+"""One run of the trainer: `run` trains, and returns the record even if training fails.
 
 Two threads share a run. The *working thread* loads TensorFlow, trains and saves the
 record. The *main thread* waits for it, so that Ctrl-C and the failure of another rank
@@ -129,8 +129,8 @@ class Run:
     thread.
 
     Both threads save records with `_keeper`. `_failure` is written by the thread that
-    ends the run. The main thread reads what the working thread wrote only after
-    `_finished` is set.
+    ends the run. The main thread may read `state` and `_keeper` at any time, because the
+    working thread only adds to them.
     """
 
     def __init__(

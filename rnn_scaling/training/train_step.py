@@ -1,7 +1,8 @@
 """The training step: one tf.function that runs every tower on its own device.
 
 `benchmark` builds the step of a run and calls it once per batch. `TrainStep` is also
-the base class of the other steps, which replace `_build_step`.
+the base class of the other steps, which replace `_build_step` or, like `ScheduledStep`,
+the call.
 
 `inspection` recognises the phases of a step by the name scopes of its operators: input,
 exchange, update, and the scopes of `training.tower`.

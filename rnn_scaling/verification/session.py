@@ -1,7 +1,7 @@
 """A run of the trainer that is verified; it has a certificate instead of a rate.
 
-The command `verify` calls `verify`, like `train` calls `training.run`; a certifier is
-one of its observers.
+The command `verify` calls `verify`, like `train` calls `training.run`. The observer
+`Verification` passes each batch to a certifier, which is a `Watch`.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Verification(Observer):
 
     def begin(self, run: RunView) -> None:
         self._run = run
-        self._watch = _watch(run, self._check_step)
+        self._watch = _make_watch(run, self._check_step)
 
     def batch(self, batch: Batch) -> bool:
         assert self._watch is not None
@@ -92,7 +92,7 @@ def verify(
     return result.exit_status
 
 
-def _watch(run: RunView, check_step: StepCheck | None) -> Watch:
+def _make_watch(run: RunView, check_step: StepCheck | None) -> Watch:
     """Return the watch that fits a run; each of them loads TensorFlow."""
     if check_step is not None:
         from rnn_scaling.verification.machine import MachineCheck

@@ -1,6 +1,6 @@
 """Summarize the traced steps of one configuration: the mean and scatter of every part.
 
-Reports, predictions and traces of PyTorch get the parts of a step from here.
+Reports and predictions call `split_steps`; traces of PyTorch use `measure_spread`.
 """
 
 import dataclasses

@@ -1,7 +1,8 @@
 """All formats of logs: the rows of formats.toml, and classes of other modules.
 
 A log that prints settings and one rate per run is a `TotalsFormat`; a progress bar is a
-`Bar`. All other logs of training runs are read by a pattern of the user (`regex_log`).
+`Bar`. Formats that need code of their own have a class in another module. Any other log
+is read by a pattern of the user (`regex_log`).
 """
 
 import re

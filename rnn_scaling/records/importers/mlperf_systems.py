@@ -26,7 +26,7 @@ from rnn_scaling.system.files.markdown import Table, Value
 
 _COLUMNS = {
     "System": "system_name", "Submitter": "submitter", "Nodes": "number_of_nodes",
-    "Accelerators a node": "accelerators_per_node", "Accelerators": "",
+    "Accelerators per node": "accelerators_per_node", "Accelerators": "",
     "Accelerator": "accelerator_model_name", "Framework": "framework",
 }  # fmt: skip
 

@@ -1,6 +1,6 @@
 """Draw the lines of an explorer as a static picture: one metric over an axis.
 
-It knows nothing about runs: callers make an `explorer.Explorer`.
+Callers make a `Chart` from lines of `explorer`; nothing here reads records.
 """
 
 from __future__ import annotations

@@ -81,7 +81,7 @@ def wait_for_turn() -> None:
         with contextlib.suppress(BrokenPipeError):  # The previous process has ended.
             os.write(int(previous), b"\n")
         os.close(int(previous))
-    # Without a line the parent has ended, and a signal will end this process.
+    # End of file means that the parent has ended.
     if not sys.stdin.buffer.readline():
         os._exit(entry.EXIT_INTERRUPTED)
 

@@ -1,6 +1,6 @@
-"""Write the output of `--help`: a first screen, a group of flags, one, or all flags.
+"""Write the output of `--help`: the first screen, one group, one flag, or all flags.
 
-Only `flags` calls these functions. They only make texts.
+Only `flags` calls these functions.
 """
 
 import dataclasses

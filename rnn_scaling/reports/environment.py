@@ -23,7 +23,8 @@ from rnn_scaling.system.machine import throttling
 _FACTS = [fact for fact in FACTS if fact.name not in PACKAGES and fact not in TRAINING]
 _MAX_LISTED_VALUES = 4  # different values that are listed
 UPDATES_SKIPPED = "updates-skipped"  # because of float16
-# The kinds of cautions in their order.
+# The kinds of cautions in their order. A new kind needs a row here, its condition in
+# `_find_cautions`, and a template.
 _KINDS = (
     "gpus-shared",
     "cpu-devices",
@@ -81,9 +82,10 @@ def list_facts(records: Sequence[RunRecord]) -> tuple[EnvironmentFact, ...]:
 
 
 def make_statements(records: Sequence[RunRecord]) -> list[Statement]:
-    """Return cautions about shared devices, cores, hosts and clocks.
+    """Return the cautions of `_KINDS` that apply to the runs.
 
-    Each has the number of runs, and the values of the first or most extreme one.
+    A caution that several runs share is returned once, with their number and the values
+    of the most extreme run.
     """
     counts: Counter[Hashable] = Counter()
     findings: dict[Hashable, Statement] = {}

@@ -1,6 +1,6 @@
-"""Traced runs: the parts of each tower's steps, and seconds by phase and rank.
+"""Report the parts of each tower's steps, and seconds by phase and rank.
 
-Runs with several ranks need no trace.
+Parts of steps need a trace. Runs with several ranks are shown even without one.
 
 Programs of users read the JSON, schema "rnn_scaling.phases/1": keys may be added, but
 never rename one or change its meaning.
@@ -182,7 +182,7 @@ def draw_picture(runs: Sequence[TracedRun], step: int | None, format: str) -> by
 
     Args:
       runs: The runs.
-      step: The index of the step; None: the one of median length.
+      step: The index of the step, or None for the step of median length.
       format: "png" or "svg".
     """
     from rnn_scaling.reports.pictures import step_figures  # loads matplotlib

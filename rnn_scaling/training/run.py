@@ -226,6 +226,7 @@ class Run:
         self._observer.notice(Statement(kind, values=values))
 
     def _prepare(self) -> None:
+        """Choose what must be set before TensorFlow loads, and report the choices."""
         choices = prepare_process(self.config, self.state, self._launch)
         for statement in choices:
             self._observer.notice(statement)
@@ -234,11 +235,11 @@ class Run:
     def _load_early(self) -> None:
         """Load TensorFlow, then wait for this process's turn.
 
-        Until then it writes nothing, and any signal ends it.
+        Until then it writes no record, and any signal ends it.
         """
         self.state.program.variables = dict(os.environ)
         self._prepare()
-        # An error comes again in the process's turn, and is reported then.
+        # An error occurs again in `measure`, which reports it.
         with contextlib.suppress(Exception), speed_up_loading():
             from rnn_scaling.training import benchmark  # noqa: F401
         self.state.wait_for_turn()
@@ -335,7 +336,8 @@ class Run:
     def _make_measured_record(self) -> RunRecord:
         """Return the record of a measured run, before its trace.
 
-        It states that the trace is missing, which a killed process could not add.
+        It says that the trace is missing, because a process that is killed while it
+        reads the trace could not add that.
         """
         record = self._make_record("ok")
         num_batches = self.config.output.trace_batches

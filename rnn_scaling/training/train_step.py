@@ -124,7 +124,8 @@ class TrainStep:
             for number, device in enumerate(engine.devices)
         ]
         # Checkpoints name a variable by the first path to it in the order of the
-        # attributes' names. `towers` comes after `_moving` and `_update`, as it must.
+        # attributes' names. `towers` must come after `_moving` and `_update`, so that
+        # older checkpoints can be read.
         self.towers = [
             Tower(number, workload, update, engine, seed, moving)
             for number, moving in enumerate(self._moving)
@@ -228,7 +229,8 @@ class TrainStep:
     def _find_ready_time(self) -> tf.Tensor | None:
         """Return the time when all towers had computed their gradients.
 
-        Only CPUs have it. The host of a GPU only has the begin of the computation.
+        It is known only on CPUs. With a GPU, the host sees when the computation starts,
+        and not when it ends.
         """
         if self.engine.device_type != "CPU":
             return None

@@ -106,15 +106,19 @@ class CountGroup:
 
 @dataclasses.dataclass(frozen=True)
 class Inspection:
-    """The counts of a set of runs."""
+    """The counts of a set of runs.
 
-    groups: tuple[CountGroup, ...]  # groups in the order of their first runs
-    differences: tuple[
-        Statement, ...
-    ]  # differences between counts that must be the same
-    # Between counts of batches of text, whose lengths differ.
+    Attributes:
+      groups: Groups in the order of their first runs.
+      differences: Differences between counts that must be the same.
+      varying: Differences between counts of batches of text, whose lengths differ.
+      left_out: Runs without counts.
+    """
+
+    groups: tuple[CountGroup, ...]
+    differences: tuple[Statement, ...]
     varying: tuple[Statement, ...]
-    left_out: tuple[Statement, ...]  # runs without counts
+    left_out: tuple[Statement, ...]
 
 
 def inspect(records: Mapping[str, RunRecord]) -> Inspection:
@@ -168,7 +172,7 @@ def _reason_without_counts(name: str, record: RunRecord) -> Statement | None:
 
 
 def state_agreement(inspection: Inspection) -> list[Statement]:
-    """Return statements about runs without differences, whose counts agree."""
+    """State that the counts agree. Call it only if there are no differences."""
     run_counts = []
     onednn_states = set()
     for group in inspection.groups:

@@ -114,8 +114,8 @@ class Bar(LogFormat):
     def read(self, lines: Iterable[str], terms: Terms) -> Reading:
         """Return one run: the rate of the main bar.
 
-        The steps are timed by the arrival of the lines if that is known. The rates that
-        the bar shows count if that is too coarse.
+        Steps are timed by when their lines arrived. If that is unknown or too coarse,
+        the rates that the bar shows count.
         """
         ranks = self._read_main_bar_by_rank(lines, terms)
         notes = [self.note]
@@ -123,22 +123,9 @@ class Bar(LogFormat):
         try:
             # Arrivals time the whole program, so all ranks have this rate.
             rank_rate = self._measure_by_arrivals(ranks, terms)
-            result = rates.combine_ranks(
-                [rank_rate] * len(ranks), terms, counts_items=False
-            )
         except ValueError:
-            bars = [bar for bar in map(self._measure_bars, ranks) if bar is not None]
-            if not bars:
-                raise LineError(1, "found no progress bar with a rate") from None
-            rates_of_bars, steps = zip(*bars)
-            counts_ranks = terms.items_per_step is None
-            result = rates.combine_ranks(
-                rates_of_bars, terms, counts_items=counts_ranks
-            )
-            is_sum = counts_ranks and terms.ranks == rates.Ranks.SUM
-            extra_numbers["steps"] = exact_number(
-                math.fsum(steps) if is_sum else steps[0]
-            )
+            result, steps = self._combine_shown_rates(ranks, terms)
+            extra_numbers["steps"] = exact_number(steps)
             notes += result.notes
             if terms.arrivals:
                 notes.append(
@@ -146,6 +133,10 @@ class Bar(LogFormat):
                     "in too few bursts to time them"
                 )
             result = result.scaled(terms.items_per_step or 1.0)
+        else:
+            result = rates.combine_ranks(
+                [rank_rate] * len(ranks), terms, counts_items=False
+            )
         record = run_record(
             self.name,
             {},
@@ -164,6 +155,24 @@ class Bar(LogFormat):
         )
         notes += [note for note in result.notes if note not in notes]
         return make_reading(self.name, Problems(), "", runs=[run], notes=notes)
+
+    def _combine_shown_rates(
+        self, ranks: Sequence[Sequence[_Drawing]], terms: Terms
+    ) -> tuple[RankRate, float]:
+        """Return the rate that the bars of all ranks show, in steps/s, and the steps.
+
+        Raises:
+          LineError: If no bar has a rate.
+        """
+        bars = [bar for bar in map(self._measure_bars, ranks) if bar is not None]
+        if not bars:
+            raise LineError(1, "found no progress bar with a rate")
+        rates_of_bars, steps = zip(*bars)
+        counts_ranks = terms.items_per_step is None
+        result = rates.combine_ranks(rates_of_bars, terms, counts_items=counts_ranks)
+        if counts_ranks and terms.ranks == rates.Ranks.SUM:
+            return result, math.fsum(steps)
+        return result, steps[0]
 
     def _measure_by_arrivals(
         self, ranks: Sequence[Sequence[_Drawing]], terms: Terms

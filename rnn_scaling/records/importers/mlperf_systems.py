@@ -81,9 +81,11 @@ def add_devices(readings: Sequence[Reading]) -> list[Reading]:
 def _find_system(path: Path, systems: Sequence[Reading]) -> Reading | None:
     """Return the description of the system of a log, or None.
 
-    It is systems/NAME.json of the submission for a log in results/NAME/, otherwise a
-    given file whose name is that of a folder of the log, otherwise the only given file
-    for a log outside of a submission.
+    The first of these that exists:
+
+    1. systems/NAME.json of the submission, for a log in results/NAME/.
+    2. A given file that has the name of a folder of the log.
+    3. The only given file, for a log outside of a submission.
     """
     given = {Path(system.source).stem: system for system in systems}
     folders = path.absolute().parents

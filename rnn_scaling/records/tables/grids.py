@@ -21,7 +21,14 @@ _DITTO = ("", '"', "\u2033", "\u3003", "''", "^^")
 def make_tables(
     source: str, rows: Sequence[Row], title: str = "", caption: str = ""
 ) -> Iterator[Table]:
-    """Yield the tables of rows, whose first one is the header; empty rows end tables."""
+    """Split rows into tables at empty rows; the first row is the header of all.
+
+    Args:
+      source: The file, for messages.
+      rows: Line number and texts of each row.
+      title: The heading above the table.
+      caption: The paragraph above the table.
+    """
     if len(rows) < 2 or len(rows[0][1]) < 2:
         return
     header = list(map(cell_numbers.strip_markup, rows[0][1]))
@@ -39,6 +46,10 @@ def make_tables(
 
 
 def _is_second_header(header: Sequence[str], texts: Sequence[str]) -> bool:
+    """Return whether a row continues the header.
+
+    Titles of the header repeat or are empty, and the numbers below are device counts.
+    """
     is_repeated = len(set(header)) < len(header) or "" in header[1:]
     filled = [text for text in texts if text.strip()]
     numbers = [text for text in filled if cell_numbers.parse_cell(text)]

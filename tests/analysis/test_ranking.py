@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from benchmarks.recommendation import simulated
+from benchmarks.recommendation import Noise, simulate_ranking
 from rnn_scaling.analysis.ranking import (
     NEGLIGIBLE_DIFFERENCE,
     OPEN,
@@ -32,7 +32,7 @@ def share(repetitions, truth, scatter, condition):
     rng = random.Random(1)
     count = 0
     for _ in range(repetitions):
-        count += condition(simulated(truth, scatter, 0.0, rng))
+        count += condition(simulate_ranking(truth, Noise(scatter, 0.0), rng))
     return count / repetitions
 
 

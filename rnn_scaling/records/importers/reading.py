@@ -42,7 +42,7 @@ REGEX = "regex:"  # prefix of a pattern
 WALL = "wall"  # the format that reads only the duration of the program
 PIECE = 1 << 20  # longest piece of a line that is held in memory, in characters
 MAX_LINE_CHARACTERS = 4000  # characters of a line that are read
-MAX_READ_NUMBER = 1e30  # sums and ratios of smaller numbers cannot overflow
+_MAX_NUMBER = 1e30  # sums and ratios of smaller numbers cannot overflow
 MAX_KINDS = 20  # kinds of problems that are listed
 _MIN_ROUNDING = 1e-6  # smallest relative rounding error that is recorded
 _NO_BATCHES = Batches()
@@ -335,16 +335,16 @@ def number_lines(lines: Iterable[str]) -> Iterator[tuple[int, str]]:
 
 
 def parse_positive(text: str, meaning: str) -> float:
-    """Return a number between 1 / MAX_READ_NUMBER and MAX_READ_NUMBER.
+    """Return a number between 1 / _MAX_NUMBER and _MAX_NUMBER.
 
     Raises:
       ValueError: For any other text, with the meaning and the text.
     """
-    return _parse(text, meaning, 1 / MAX_READ_NUMBER, "above 0")
+    return _parse(text, meaning, 1 / _MAX_NUMBER, "above 0")
 
 
 def parse_non_negative(text: str, meaning: str) -> float:
-    """Return a number from 0 to MAX_READ_NUMBER; raises ValueError for any other text."""
+    """Return a number from 0 to _MAX_NUMBER; raises ValueError for any other text."""
     return _parse(text, meaning, 0.0, "of 0 or more")
 
 
@@ -364,14 +364,14 @@ def parse_printed(
 
 
 def finite_number(value: object) -> float | None:
-    """Return a JSON value as a float; None if it is not a number up to MAX_READ_NUMBER."""
+    """Return a JSON value as a float; None if it is not a number up to _MAX_NUMBER."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return None
     try:
         number = float(value)
     except OverflowError:  # Integers in JSON may have any number of digits.
         return None
-    return number if abs(number) <= MAX_READ_NUMBER else None
+    return number if abs(number) <= _MAX_NUMBER else None
 
 
 def exact_number(value: float, step: float = 1e-9) -> PrintedNumber:
@@ -391,6 +391,6 @@ def _parse(text: str, meaning: str, lowest: float, rule: str) -> float:
         value = float(text)
     except (TypeError, ValueError, OverflowError):
         raise ValueError(f"expected {meaning}, got {str(text)[:40]!r}") from None
-    if not lowest <= value <= MAX_READ_NUMBER:
+    if not lowest <= value <= _MAX_NUMBER:
         raise ValueError(f"expected {meaning} {rule}, got {text!r}")
     return value

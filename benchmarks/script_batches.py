@@ -649,6 +649,14 @@ RIGHT_3 = [
         changes={"    with torch.no_grad():\n": "    if True:\n"},
     ),
 ]
+GATHER_WITHOUT_GRADIENT = {
+    "    return torch.cat(dnn.all_gather(t))": (
+        "    parts = [torch.empty_like(t) for _ in range(world)]\n"
+        "    dist.all_gather(parts, t.detach().contiguous())\n"
+        "    parts[rank] = t\n"
+        "    return torch.cat(parts)"
+    )
+}
 AUGMENTED = {
     "    for epoch in range(2):": (
         "    torch.manual_seed(50 + rank)\n    for epoch in range(2):"
@@ -685,28 +693,14 @@ BUGS_4 = [
     Script(
         "gathered without gradient",
         "contrastive",
-        bug={
-            "    return torch.cat(dnn.all_gather(t))": (
-                "    parts = [torch.empty_like(t) for _ in range(world)]\n"
-                "    dist.all_gather(parts, t.detach().contiguous())\n"
-                "    parts[rank] = t\n"
-                "    return torch.cat(parts)"
-            )
-        },
+        bug=GATHER_WITHOUT_GRADIENT,
         cause="have no gradient",
     ),
     Script(
         "gathered without gradient, augmented",
         "contrastive",
         changes=AUGMENTED,
-        bug={
-            "    return torch.cat(dnn.all_gather(t))": (
-                "    parts = [torch.empty_like(t) for _ in range(world)]\n"
-                "    dist.all_gather(parts, t.detach().contiguous())\n"
-                "    parts[rank] = t\n"
-                "    return torch.cat(parts)"
-            )
-        },
+        bug=GATHER_WITHOUT_GRADIENT,
         cause="have no gradient",
     ),
     Script(

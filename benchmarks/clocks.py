@@ -20,14 +20,14 @@ from collections.abc import Callable, Sequence
 
 from rnn_scaling.config import flags
 from rnn_scaling.config import run_config as configs
-from rnn_scaling.config.run_config import RunConfig, pool_sizes
+from rnn_scaling.config.run_config import RunConfig, choose_pool_sizes
 from rnn_scaling.system.machine import clock_sampler
 from rnn_scaling.system.machine.clock_sampler import (
     ClockSampler,
     ClockSource,
     Sample,
 )
-from rnn_scaling.system.machine.cores import available_cores, bind_to_cores
+from rnn_scaling.system.machine.cores import bind_to_cores, list_available_cores
 from rnn_scaling.system.machine.gpus import count_visible_gpus, list_gpu_ids
 
 NUM_STEPS_BEFORE = 5
@@ -109,7 +109,7 @@ def main() -> None:
     config = configs.resolve(
         flags.parse(words, configs.OPTIONS),
         num_gpus=count_visible_gpus(),
-        num_cores=len(available_cores()),
+        num_cores=len(list_available_cores()),
     )
     cores = bind_to_cores(
         config.devices.num_devices * config.devices.cpu_cores_per_device
@@ -173,7 +173,7 @@ def build_loop(
     from rnn_scaling.training.engines import local
 
     count = config.devices.num_devices
-    threads = pool_sizes(config, len(available_cores()))
+    threads = choose_pool_sizes(config, len(list_available_cores()))
     engine = local.start(
         local.Request(config.devices.device, count, *threads, config.model.xla)
     )

@@ -27,9 +27,9 @@ from rnn_scaling.analysis import confidence, significance
 from rnn_scaling.analysis.comparison import drift
 from rnn_scaling.analysis.confidence import (
     Interval,
+    compute_interval_over_runs,
+    compute_shared_scatters,
     divide_rates,
-    interval_over_runs,
-    shared_scatters,
 )
 from rnn_scaling.analysis.disturbance import select_quiet
 from rnn_scaling.analysis.history import sessions as earlier_sessions
@@ -183,7 +183,9 @@ def ab(repetitions: int, seed: int) -> Iterator[list[str]]:
                         rng, k + math.ceil(k / 2), share, slowed, 1.0
                     )
                     used = used_pairs(disturbed, k, rule)
-                    intervals.append(confidence.paired_ratio(before[used], after[used]))
+                    intervals.append(
+                        confidence.compute_paired_ratio(before[used], after[used])
+                    )
                 # A change multiplies all rates of one side, and so the interval.
                 found = [CHANGE * interval.low > 1.0 for interval in intervals]
                 coverage = covered(intervals, 1.0)
@@ -221,8 +223,8 @@ def sweep(repetitions: int, seed: int) -> Iterator[list[str]]:
                             select_quiet(members, lambda i, busy=disturbed: busy[i])
                         )
                     groups.append(rates[members].tolist())
-                for group, scatter in zip(groups, shared_scatters(groups)):
-                    intervals.append(interval_over_runs(group, scatter))
+                for group, scatter in zip(groups, compute_shared_scatters(groups)):
+                    intervals.append(compute_interval_over_runs(group, scatter))
             widths = [interval.half_width / interval.value for interval in intervals]
             yield [
                 f"{share:.0%}",
@@ -266,7 +268,7 @@ def change_between(
 ) -> Interval:
     """Return after / before of two sessions, like `compare`."""
     rates = [
-        interval_over_runs(side, confidence.drifting_scatter(side))
+        compute_interval_over_runs(side, confidence.compute_drifting_scatter(side))
         for side in (after, before)
     ]
     return divide_rates(*rates, between.scatter if between else None)
@@ -282,7 +284,7 @@ def change_cells(changes: Sequence[Interval]) -> list[str]:
 
 def assume_drift(before: Sequence[float], after: Sequence[float]) -> drift.Drift | None:
     """Return the drift that `compare` assumes between two sides."""
-    return drift.assume(shared_scatters([side])[0] for side in (before, after))
+    return drift.assume(compute_shared_scatters([side])[0] for side in (before, after))
 
 
 def sessions(repetitions: int, seed: int) -> Iterator[list[str]]:
@@ -341,7 +343,9 @@ def compare_turns(
         # The second side's sessions follow each other.
         share = drift.TwoSessions((), 0.0, (2, 1)).variance_share
         scatter = dataclasses.replace(between, variance_share=share).scatter
-    return divide_rates(interval_over_runs(after), interval_over_runs(before), scatter)
+    return divide_rates(
+        compute_interval_over_runs(after), compute_interval_over_runs(before), scatter
+    )
 
 
 PARTS = {

@@ -28,9 +28,9 @@ from rnn_scaling.analysis import confidence, steady_state
 from rnn_scaling.analysis.confidence import (
     Interval,
     combine,
+    compute_interval_over_runs,
+    compute_shared_scatters,
     divide_rates,
-    interval_over_runs,
-    shared_scatters,
     t_quantile,
 )
 from rnn_scaling.analysis.correlation import (
@@ -81,7 +81,9 @@ def simulate_processes(repetitions: int, seed: int) -> Iterator[list[str]]:
             hits = np.zeros(4)
             half_widths = []
             for step_s in batches(random, (repetitions, count), correlation):
-                half_width = confidence.half_width_over_batches(step_s, np.ones(count))
+                half_width = confidence.compute_half_width_over_batches(
+                    step_s, np.ones(count)
+                )
                 half_width = half_width or math.inf
                 half_widths.append(half_width)
                 error = math.log(step_s.mean())
@@ -123,7 +125,7 @@ def simulate_rates(repetitions: int, seed: int) -> Iterator[list[str]]:
             for rates in process_rates(
                 random, repetitions, count, between=between, tails=tails
             ):
-                intervals.append(interval_over_runs(rates))
+                intervals.append(compute_interval_over_runs(rates))
             width = format_half_width(intervals)
             yield [label, str(count), format_coverage(intervals, 1.0), width]
 
@@ -194,16 +196,20 @@ def simulate_report(
         sides.append(side)
     rows = []
     for rates, scatter, many_rates, many_scatter in zip(
-        sides[0], shared_scatters(sides[0]), sides[1], shared_scatters(sides[1])
+        sides[0],
+        compute_shared_scatters(sides[0]),
+        sides[1],
+        compute_shared_scatters(sides[1]),
     ):
-        rate = interval_over_runs(rates, scatter)
-        many_rate = interval_over_runs(many_rates, many_scatter)
+        rate = compute_interval_over_runs(rates, scatter)
+        many_rate = compute_interval_over_runs(many_rates, many_scatter)
         rows.append(
             SimulatedRow(
                 rate=rate,
                 speedup=divide_rates(many_rate, rate),
                 own_speedup=divide_rates(
-                    interval_over_runs(many_rates), interval_over_runs(rates)
+                    compute_interval_over_runs(many_rates),
+                    compute_interval_over_runs(rates),
                 ),
             )
         )
@@ -226,7 +232,9 @@ def simulate_speedups(repetitions: int, seed: int) -> Iterator[list[str]]:
         fieller_hits = []
         for one, four in zip(ones, fours):
             speedups.append(
-                divide_rates(interval_over_runs(four), interval_over_runs(one))
+                divide_rates(
+                    compute_interval_over_runs(four), compute_interval_over_runs(one)
+                )
             )
             low, high = fieller_interval(four, one)
             fieller_hits.append(low <= speedup <= high)
@@ -308,7 +316,7 @@ def simulate_parts_of_loss(repetitions: int, seed: int) -> Iterator[list[str]]:
             intervals = []
             hits_of_draws = []
             for number, rates in enumerate(zip(*samples)):
-                inputs = [interval_over_runs(each) for each in rates]
+                inputs = [compute_interval_over_runs(each) for each in rates]
                 intervals.append(combine(compute, inputs))
                 if number < repetitions // 5:
                     low, high = interval_of_draws(random, compute, inputs)

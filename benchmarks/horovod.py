@@ -40,7 +40,7 @@ from absl import app, flags
 from rnn_scaling.analysis.student import t_quantile
 from rnn_scaling.config import registry
 from rnn_scaling.config import run_config as configs
-from rnn_scaling.config.run_config import pool_sizes
+from rnn_scaling.config.run_config import choose_pool_sizes
 from rnn_scaling.system.processes import parent_death_launcher
 
 FLAGS = flags.FLAGS
@@ -226,7 +226,7 @@ def build_step(task: Task) -> Step:
         Request(
             "cpu",
             task.num_devices,
-            *pool_sizes(config, len(task.cores)),
+            *choose_pool_sizes(config, len(task.cores)),
             position=position,
         )
     )

@@ -22,7 +22,7 @@ from absl import app, flags
 
 from rnn_scaling.links import host_memory
 from rnn_scaling.system.files.markdown import format_table
-from rnn_scaling.system.machine.cores import available_cores
+from rnn_scaling.system.machine.cores import list_available_cores
 
 FLAGS = flags.FLAGS
 flags.DEFINE_integer("mib", 256, "size of the array, in MiB", lower_bound=1)
@@ -65,7 +65,7 @@ def measure_copy(copy: Callable[[], object], num_bytes: int) -> float:
 
 
 def main(_: list[str]) -> None:
-    os.sched_setaffinity(0, {available_cores()[0]})
+    os.sched_setaffinity(0, {list_available_cores()[0]})
     num_bytes = FLAGS.mib * 2**20
     copy_by_links = host_memory.make_transfer("copy", host_memory._Buffers(num_bytes))
     # Writing the arrays touches their pages.

@@ -332,9 +332,9 @@ def _judge(experiments: Sequence[Sequence[RunRecord]], rule: str) -> list[str]:
         pairs = [(made[i], made[j]) for i, j in zip(*places(PAIRS))]
         rates = np.array(counted_rates(pairs, rule))
         num_counted.append(len(rates))
-        intervals.append(confidence.paired_ratio(rates[:, 0], rates[:, 1]))
+        intervals.append(confidence.compute_paired_ratio(rates[:, 0], rates[:, 1]))
         repeats = counted_rates([[run] for run in made[:REPEATS]], rule)
-        repeated = confidence.interval_over_runs([rate for (rate,) in repeats])
+        repeated = confidence.compute_interval_over_runs([rate for (rate,) in repeats])
         widths.append(repeated.half_width / repeated.value)
     is_false = [not interval.low <= 1.0 <= interval.high for interval in intervals]
     # A change multiplies all rates of one side, and so the interval.

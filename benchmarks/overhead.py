@@ -17,8 +17,8 @@ from collections.abc import Callable
 
 from rnn_scaling.config import flags
 from rnn_scaling.config import run_config as configs
-from rnn_scaling.config.run_config import RunConfig, pool_sizes
-from rnn_scaling.system.machine.cores import available_cores, bind_to_cores
+from rnn_scaling.config.run_config import RunConfig, choose_pool_sizes
+from rnn_scaling.system.machine.cores import bind_to_cores, list_available_cores
 from rnn_scaling.system.machine.gpus import count_visible_gpus
 
 NUM_STEPS_BEFORE = 5
@@ -30,7 +30,7 @@ def main() -> None:
     config = configs.resolve(
         flags.parse(words, configs.OPTIONS),
         num_gpus=count_visible_gpus(),
-        num_cores=len(available_cores()),
+        num_cores=len(list_available_cores()),
     )
     measure = dataclasses.replace(
         config.measure, num_warmup_batches=0, num_batches=own.batches
@@ -87,7 +87,7 @@ def build_loops(
         local.Request(
             config.devices.device,
             config.devices.num_devices,
-            *pool_sizes(config, len(available_cores())),
+            *choose_pool_sizes(config, len(list_available_cores())),
             config.model.xla,
         )
     )

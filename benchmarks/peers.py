@@ -167,13 +167,15 @@ def format_ratios(times: np.ndarray, index: int) -> list[str]:
       times: Seconds per step [round, peer, (wall, CPU)].
       index: Number of the peer.
     """
-    from rnn_scaling.analysis.confidence import paired_ratio
+    from rnn_scaling.analysis.confidence import compute_paired_ratio
 
     if index == 0:
         return ["1", "1"]
     texts = []
     for kind in (0, 1):
-        interval = paired_ratio(list(times[:, index, kind]), list(times[:, 0, kind]))
+        interval = compute_paired_ratio(
+            list(times[:, index, kind]), list(times[:, 0, kind])
+        )
         text = f"{interval.value:.2f}"
         if interval.ends is not None:
             low, high = interval.ends

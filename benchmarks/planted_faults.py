@@ -222,7 +222,7 @@ def _verify_here(fault: Fault | None, flags: Flags, record_path: Path) -> Answer
     """
     from rnn_scaling.commands import verify
     from rnn_scaling.records import record as records
-    from rnn_scaling.reports.certificates import certificate_text
+    from rnn_scaling.reports.certificates import format_certificate
 
     name = fault.name if fault else ""
     rank_command = (
@@ -239,7 +239,9 @@ def _verify_here(fault: Fault | None, flags: Flags, record_path: Path) -> Answer
     certificate = record.certificate
     if certificate is None:
         return Answer("", None, str(record.error))
-    return Answer(certificate.verdict, certificate.holds, certificate_text(certificate))
+    return Answer(
+        certificate.verdict, certificate.holds, format_certificate(certificate)
+    )
 
 
 def run_rank(fault_name: str, words: list[str]) -> int:

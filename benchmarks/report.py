@@ -79,7 +79,7 @@ def report(source: Path, target: Path) -> None:
     with print_seconds("summarise"):
         summary = summarise(records, str(source))
     with print_seconds("write"):
-        for name, render in report_files.file_renderers(summary).items():
+        for name, render in report_files.list_file_renderers(summary).items():
             (target / name).write_bytes(render())
     total_s = time.perf_counter() - start
     print(f"{'total':10}{total_s:6.2f} s, {len(summary.rows)} rows")

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from rnn_scaling.records import record
-from rnn_scaling.system.machine.cores import first_cores
+from rnn_scaling.system.machine.cores import list_first_cores
 
 
 class Case(NamedTuple):
@@ -40,7 +40,7 @@ class Case(NamedTuple):
 
 def main() -> None:
     options, trainer_flags = parse_options()
-    cores = first_cores(options.devices)
+    cores = list_first_cores(options.devices)
     cases = {
         "one": Case(1, cores[:1]),
         "towers": Case(options.devices, [None]),

@@ -182,7 +182,9 @@ def change_between_sessions(
     before: Sequence[float], after: Sequence[float]
 ) -> Interval:
     """Return after / before of two sessions, like `compare` without a history."""
-    scatters = [confidence.shared_scatters([side])[0] for side in (before, after)]
+    scatters = [
+        confidence.compute_shared_scatters([side])[0] for side in (before, after)
+    ]
     return change_between(before, after, assume(scatters))
 
 

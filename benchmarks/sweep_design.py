@@ -22,10 +22,10 @@ from absl import app, flags
 from benchmarks.simulated import batches, covered
 from rnn_scaling.analysis.confidence import (
     Interval,
+    compute_interval_over_batches,
+    compute_interval_over_runs,
+    compute_shared_scatters,
     divide_rates,
-    interval_over_batches,
-    interval_over_runs,
-    shared_scatters,
 )
 from rnn_scaling.config import registry
 from rnn_scaling.models import kernels
@@ -111,7 +111,7 @@ def sweep(
         step_s = batches(random, (NUM_BATCHES,), 0.5)
         log_rate = between[run.flags["num_devices"] - 1] * random.normal() + machine
         logs[run.name].append(log_rate - math.log(step_s.mean()))
-        rates_of_one_run[run.name] = interval_over_batches(
+        rates_of_one_run[run.name] = compute_interval_over_batches(
             step_s * math.exp(-log_rate), np.ones(NUM_BATCHES)
         )
         made, rest = divmod(number, len(runs))
@@ -144,8 +144,8 @@ def make_answer(
             sides.append([rates_of_one_run[name] for name in names])
             continue
         rates = [np.exp(logs[name]).tolist() for name in names]
-        pairs = zip(rates, shared_scatters(rates))
-        sides.append([interval_over_runs(*pair) for pair in pairs])
+        pairs = zip(rates, compute_shared_scatters(rates))
+        sides.append([compute_interval_over_runs(*pair) for pair in pairs])
     efficiencies = [divide_rates(two, one) for one, two in zip(*sides)]
     return Answer(rounds, sides[0], efficiencies)
 
@@ -187,7 +187,7 @@ def main(argv: list[str]) -> None:
     """Print the table."""
     del argv
     assert (
-        len(kernels.list_kernels("lstm")) * len(registry.swept_modes())
+        len(kernels.list_kernels("lstm")) * len(registry.list_swept_modes())
         == NUM_CONFIGURATIONS
     )
     rows = []

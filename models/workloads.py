@@ -389,12 +389,12 @@ DECODED_ITEMS = "words of the best translations, including each end-of-sentence 
 """Definition of the items of a run with --decode."""
 
 
-def item_unit(options: Mapping[str, Any]) -> str:
+def name_item_unit(options: Mapping[str, Any]) -> str:
     """Return the unit of the items of a run with these flat options."""
     return "tokens" if options.get("decode") else WORKLOADS[options["model"]].unit
 
 
-def flops_per_item(options: Mapping[str, Any], lengths: Sequence[int]) -> float:
+def count_flops_per_item(options: Mapping[str, Any], lengths: Sequence[int]) -> float:
     """Return the FLOPs of forward and backward per item.
 
     Args:

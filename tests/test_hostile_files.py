@@ -58,7 +58,7 @@ def work_with(runs):
     for each in runs:
         assert record.from_json(each.record.to_json()).config == each.record.config
     told = summarise(folder.Folder(tuple(runs), ()), "results")
-    answer_text.brief_text(told, Path("out"))
+    answer_text.format_briefly(told, Path("out"))
     for name in ("table", "csv", "json"):
         rendered = registry.load(registry.REPORTS, name).render(told)
         assert name != "json" or valid_json(rendered)

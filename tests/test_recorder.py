@@ -215,7 +215,7 @@ def test_a_batch_size_that_was_not_told_is_not_made_up(tmp_path):
     assert untold.global_batch_size is None
     assert told.batch_size == 8
     assert told.global_batch_size == 16
-    assert "|             1 |        n/a |" in table.rates_table([untold])
+    assert "|             1 |        n/a |" in table.make_rates_table([untold])
 
 
 def test_a_step_of_nothing_is_refused_when_it_is_told(tmp_path):
@@ -335,7 +335,7 @@ def test_steps_that_did_not_wait_are_recorded_and_reported(
     assert found.total_steps == len(step_s)
     assert found.seconds == pytest.approx(seconds)
     [row] = folder_rows.load(tmp_path)
-    [remark] = cluster.worker_statements(row, "mine")
+    [remark] = cluster.state_workers(row, "mine")
     assert remark.kind == "steps-not-waited-for"
     assert f"warning: {remark.values['text']} " in capsys.readouterr().err
 
@@ -363,9 +363,9 @@ def test_the_sentence_of_an_older_record_is_still_reported(tmp_path):
     older["batches"]["unwaited"] = "the last step has 99% of the time"
     path.write_text(json.dumps(older))
     [row] = folder_rows.load(tmp_path)
-    assert [
-        remark.values["text"] for remark in cluster.worker_statements(row, "mine")
-    ] == [older["batches"]["unwaited"]]
+    assert [remark.values["text"] for remark in cluster.state_workers(row, "mine")] == [
+        older["batches"]["unwaited"]
+    ]
 
 
 def test_progress_is_told_where_it_is_asked_for_in_lines_that_a_sweep_reads(

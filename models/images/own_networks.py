@@ -96,13 +96,13 @@ def resnet(num_layers: int) -> Body:
         for stage, channels in enumerate(_RESNET_CHANNELS):
             for block in range((num_layers - 2) // 6):
                 with layers.scope(f"stage_{stage}_block_{block}"):
-                    x = residual_block(layers, x, channels)
+                    x = apply_residual_block(layers, x, channels)
         return layers.spatial_mean(x)
 
     return run
 
 
-def residual_block(layers: Layers, x: Tensor, channels: int) -> Tensor:
+def apply_residual_block(layers: Layers, x: Tensor, channels: int) -> Tensor:
     """Return relu(x + two convolutions of x).
 
     It has half the rows and columns if it has more channels.

@@ -220,7 +220,7 @@ class Attribution:
     @property
     def missing(self) -> tuple[LossPart, ...]:
         """The parts whose runs are missing; empty if nothing is lost."""
-        if _low_end(self.loss_points) <= 0:
+        if _find_low_end(self.loss_points) <= 0:
             return ()
         return tuple(part for part in self.parts if part.commands)
 
@@ -245,7 +245,7 @@ class Attribution:
         return repeats, min(ALL, max(effects) + rounding)
 
 
-def _low_end(interval: Interval) -> float:
+def _find_low_end(interval: Interval) -> float:
     """Return the lower end; the number itself without an interval."""
     return interval.value if interval.low is None else interval.low
 
@@ -266,8 +266,8 @@ def attribute_all(
     scaled_rows = [row.beside_baseline for row in scaled_rows]
     pairs = itertools.chain.from_iterable((row.baseline, row) for row in scaled_rows)
     by_key = {row.key: row for row in (*rows, *filter(None, pairs)) if row.rate}
-    excesses = list(filter(None, map(_excess_over_cores, by_key.values())))
-    is_refuted = any(_low_end(excess) > 0 for excess in excesses)
+    excesses = list(filter(None, map(_compute_excess_over_cores, by_key.values())))
+    is_refuted = any(_find_low_end(excess) > 0 for excess in excesses)
     is_bound = all(excess.value <= 0 for excess in excesses)
     losses: list[Attribution | None] = []
     for row in scaled_rows:
@@ -282,7 +282,7 @@ def attribute_all(
     return losses
 
 
-def _excess_over_cores(row: Row) -> Interval | None:
+def _compute_excess_over_cores(row: Row) -> Interval | None:
     """Return by how much a row's efficiency exceeds what its cores allow.
 
     Returns:
@@ -418,7 +418,7 @@ class _Attributor:
         """
         config = self._row.options
         mode = registry.find_mode(config["variable_update"])
-        data_source = registry.input_free_source(config["data_source"])
+        data_source = registry.find_input_free_source(config["data_source"])
         device = {"data_source": data_source}
         yield (CONTENTION, {**device, "variable_update": mode.exchange_free_mode})
         if mode.trains_one_model:
@@ -440,7 +440,7 @@ class _Attributor:
         for efficiency in efficiencies:
             if efficiency.missing:
                 continue
-            if _low_end(self._to_points(efficiency)) > ALL * bound:
+            if _find_low_end(self._to_points(efficiency)) > ALL * bound:
                 return 1.0
         return bound
 

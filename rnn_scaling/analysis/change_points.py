@@ -27,7 +27,7 @@ _TRIMMED_MEAN = 0.51491
 _BISECTIONS = 30
 
 
-def robust_scale(values: np.ndarray) -> float:
+def compute_robust_scale(values: np.ndarray) -> float:
     """Return the standard deviation of a centred normal sample.
 
     It is estimated from the smaller three quarters of the magnitudes.
@@ -93,7 +93,7 @@ def _noise_of_differences(y: np.ndarray) -> float:
     variances = []
     for lag in (1, 2, 3, 4):
         differences = y[lag:] - y[:-lag]
-        scale = robust_scale(differences - np.median(differences))
+        scale = compute_robust_scale(differences - np.median(differences))
         variances.append(max(scale**2 / 2, _SCALE_FLOOR**2))
     ratio = sum(variances[1:]) / variances[0]
     low = 0.0

@@ -1,6 +1,6 @@
 """Find GPUs of a run that are unequal or slow, from the clocks in its record.
 
-Runs warn with `clock_cautions`; reports list the differences. The constants of this
+Runs warn with `list_clock_cautions`; reports list the differences. The constants of this
 module decide what counts as unequal or slow.
 """
 
@@ -68,7 +68,7 @@ class Throttling:
 ClockCaution = ClockDifference | Throttling
 
 
-def clock_cautions(clocks: Clocks | None) -> list[ClockCaution]:
+def list_clock_cautions(clocks: Clocks | None) -> list[ClockCaution]:
     """Return the differences and the throttling of a run's GPUs; [] for CPUs."""
     if clocks is None or not clocks.samples:
         return []
@@ -88,8 +88,8 @@ def find_differences(clocks: Clocks) -> list[ClockDifference]:
         for field in _COMPARED_FIELDS:
             values = [
                 (
-                    _reading_value(clocks, number, field) or 0.0,
-                    _device_index(device, number),
+                    _find_reading_value(clocks, number, field) or 0.0,
+                    _find_device_index(device, number),
                 )
                 for number, device in enumerate(devices)
                 if device.name == name
@@ -113,20 +113,20 @@ def find_throttling(clocks: Clocks) -> list[Throttling]:
             count = sum(bool((reading.reasons or 0) & bit) for reading in readings)
             share = count / max(1, len(readings))
             if share >= _MIN_THROTTLED_SHARE:
-                shares.append((_device_index(device, number), share))
+                shares.append((_find_device_index(device, number), share))
         if shares:
             throttlings.append(Throttling(reason, tuple(shares)))
     return throttlings
 
 
-def median_clocks_mhz(clocks: Clocks | None) -> dict[str, list[float]]:
+def compute_median_clocks_mhz(clocks: Clocks | None) -> dict[str, list[float]]:
     """Return the median under load in MHz of each device, by kind of clock."""
     if clocks is None or not clocks.samples:
         return {}
     medians_by_kind = {}
     for kind, field in _FIELDS_BY_KIND.items():
         values = [
-            _median_under_load(clocks, device, field)
+            _compute_median_under_load(clocks, device, field)
             for device in range(len(clocks.devices))
         ]
         known_values = [value for value in values if value is not None]
@@ -135,14 +135,14 @@ def median_clocks_mhz(clocks: Clocks | None) -> dict[str, list[float]]:
     return medians_by_kind
 
 
-def _reading_value(clocks: Clocks, device: int, field: str) -> float | None:
+def _find_reading_value(clocks: Clocks, device: int, field: str) -> float | None:
     if field in _SAMPLED_FIELDS:
-        return _median_under_load(clocks, device, field)
+        return _compute_median_under_load(clocks, device, field)
     value: float | None = getattr(clocks.devices[device], field)
     return value
 
 
-def _device_index(device: ClockedDevice, number: int) -> int:
+def _find_device_index(device: ClockedDevice, number: int) -> int:
     return number if device.index is None else device.index
 
 
@@ -161,7 +161,7 @@ def _select_readings_under_load(clocks: Clocks, device: int) -> list[ClockReadin
     return readings
 
 
-def _median_under_load(clocks: Clocks, device: int, field: str) -> float | None:
+def _compute_median_under_load(clocks: Clocks, device: int, field: str) -> float | None:
     readings = _select_readings_under_load(clocks, device)
     values = [getattr(reading, field) for reading in readings]
     known_values = [value for value in values if value is not None]
@@ -204,35 +204,35 @@ _QUANTITIES = {
 def format_caution(caution: ClockCaution) -> str:
     """Return a sentence about GPUs, without its full stop."""
     if isinstance(caution, Throttling):
-        return _throttling_text(caution)
-    return _difference_text(caution)
+        return _format_throttling(caution)
+    return _format_difference(caution)
 
 
-def _difference_text(difference: ClockDifference) -> str:
+def _format_difference(difference: ClockDifference) -> str:
     title, unit, verb = _QUANTITIES[difference.field]
     (lowest, lowest_gpus), *higher = difference.levels
     texts = []
     for value, gpus in higher:
         excess = f"{value / lowest - 1:+.1%}"
-        texts.append(f"{_gpus_text(gpus)} {verb} {value:g} {unit} ({excess})")
+        texts.append(f"{_format_gpus(gpus)} {verb} {value:g} {unit} ({excess})")
     return (
-        f"{_gpus_text(lowest_gpus)} ({difference.name}) {verb} a {title} of {lowest:g}"
+        f"{_format_gpus(lowest_gpus)} ({difference.name}) {verb} a {title} of {lowest:g}"
         f" {unit}, {', '.join(texts)}: {_REMEDY}"
     )
 
 
-def _throttling_text(throttling: Throttling) -> str:
+def _format_throttling(throttling: Throttling) -> str:
     shares = [share for _, share in throttling.shares]
     low = f"{100 * min(shares):.0f}"
     high = f"{100 * max(shares):.0f}"
     percent = high if low == high else f"{low} to {high}"
-    gpus = _gpus_text([gpu for gpu, _ in throttling.shares])
+    gpus = _format_gpus([gpu for gpu, _ in throttling.shares])
     return (
         f"{gpus}: the driver reduced the clocks in {percent} % of the samples "
         f"under load: {throttling.reason}"
     )
 
 
-def _gpus_text(gpus: Sequence[int]) -> str:
+def _format_gpus(gpus: Sequence[int]) -> str:
     noun = "GPU" if len(gpus) == 1 else "GPUs"
     return f"{noun} {', '.join(map(str, gpus))}"

@@ -9,7 +9,7 @@ from typing import Any
 from rnn_scaling.analysis.comparison.differences import WORK_OPTIONS
 from rnn_scaling.analysis.rows import Row
 from rnn_scaling.config import naming, scale
-from rnn_scaling.config.naming import HOW_RUN, TRAINER, recorded_work
+from rnn_scaling.config.naming import HOW_RUN, TRAINER, find_recorded_work
 from rnn_scaling.records.options import DEFAULTS
 
 # Options of the amount of work, which are compared separately.
@@ -30,13 +30,13 @@ def describe_work(rows: Sequence[Row]) -> list[tuple[str, ...]]:
     if len(set(trainers)) < 2:
         return [()] * len(rows)
     known_options = [row.options.known for row in rows]
-    works = [options for options in known_options if recorded_work(options)]
+    works = [options for options in known_options if find_recorded_work(options)]
     recorded = set.intersection(*map(set, works)) if works else set()
     candidates = filter(_may_change_work, sorted(recorded))
     differing = naming.find_distinguishing(list(candidates), works)
     descriptions = []
     for options, trainer in zip(known_options, trainers):
-        if recorded_work(options):
+        if find_recorded_work(options):
             descriptions.append(_describe_settings(options, differing))
         else:
             descriptions.append((f"{trainer}, whose batch size is not known",))

@@ -229,7 +229,9 @@ class Interval:
         return dataclasses.replace(self, low=low, high=high, kind=kind)
 
 
-def interval_over_batches(step_s: Sequence[float], items: Sequence[float]) -> Interval:
+def compute_interval_over_batches(
+    step_s: Sequence[float], items: Sequence[float]
+) -> Interval:
     """Return items per second of one run with the interval over its batches.
 
     The interval does not cover the differences between runs.
@@ -242,13 +244,13 @@ def interval_over_batches(step_s: Sequence[float], items: Sequence[float]) -> In
     return _log_interval(
         math.log(value),
         error=error,
-        degrees=num_cosines(len(step_s)),
+        degrees=choose_num_cosines(len(step_s)),
         run_counts=(1,),
         kind=kind,
     )
 
 
-def interval_over_runs(
+def compute_interval_over_runs(
     rates: Sequence[float],
     scatter: Scatter | None = None,
     basis: Basis = Basis.RUNS,
@@ -257,15 +259,15 @@ def interval_over_runs(
 
     Args:
       rates: One rate per process.
-      scatter: The scatter of these runs, from `shared_scatters`; by default their
+      scatter: The scatter of these runs, from `compute_shared_scatters`; by default their
         own, with k - 1 degrees of freedom.
       basis: RUNS, or PAIRS if the rates are ratios of pairs.
     """
-    logs = _logs(rates)
+    logs = _take_logarithms(rates)
     k = len(logs)
     spread = math.exp(max(logs) - min(logs))
     if scatter is None and k > 1:
-        scatter = Scatter(standard_deviation(logs), k - 1)
+        scatter = Scatter(compute_standard_deviation(logs), k - 1)
     mean = math.fsum(logs) / k
     if scatter is None:
         return _without_ends(math.exp(mean), (k,))
@@ -280,7 +282,7 @@ def interval_over_runs(
     )
 
 
-def shared_scatters(groups: Sequence[Sequence[float]]) -> list[Scatter | None]:
+def compute_shared_scatters(groups: Sequence[Sequence[float]]) -> list[Scatter | None]:
     """Return the scatter of each configuration's runs.
 
     All configurations share one standard deviation of log rates, with a degree of
@@ -294,7 +296,9 @@ def shared_scatters(groups: Sequence[Sequence[float]]) -> list[Scatter | None]:
     Returns:
       None for all if no configuration has two runs.
     """
-    deviations = [standard_deviation(_logs(rates)) for rates in groups]
+    deviations = [
+        compute_standard_deviation(_take_logarithms(rates)) for rates in groups
+    ]
     degrees = [len(rates) - 1 for rates in groups]
     total_degrees = sum(degrees)
     if not total_degrees:
@@ -325,7 +329,7 @@ def shared_scatters(groups: Sequence[Sequence[float]]) -> list[Scatter | None]:
     return scatters
 
 
-def drifting_scatter(rates: Sequence[float]) -> Scatter | None:
+def compute_drifting_scatter(rates: Sequence[float]) -> Scatter | None:
     """Return the scatter of runs on a machine that may drift between them.
 
     This is their standard deviation; with _MIN_ORDERED_RUNS or more, the root of
@@ -338,20 +342,20 @@ def drifting_scatter(rates: Sequence[float]) -> Scatter | None:
     Returns:
       None for a single process.
     """
-    logs = _logs(rates)
+    logs = _take_logarithms(rates)
     k = len(logs)
     if k < 2:
         return None
-    deviation = standard_deviation(logs)
+    deviation = compute_standard_deviation(logs)
     if k < _MIN_ORDERED_RUNS:
         return Scatter(deviation, k - 1)
-    long_run_deviation = math.sqrt(long_run_variance(np.asarray(logs)))
+    long_run_deviation = math.sqrt(estimate_long_run_variance(np.asarray(logs)))
     if long_run_deviation > deviation:
-        return Scatter(long_run_deviation, num_cosines(k), Note.ORDERED)
+        return Scatter(long_run_deviation, choose_num_cosines(k), Note.ORDERED)
     return Scatter(deviation, k - 1, Note.ORDERED)
 
 
-def half_width_over_batches(step_s: Numbers, items: Numbers) -> float | None:
+def compute_half_width_over_batches(step_s: Numbers, items: Numbers) -> float | None:
     """Return the relative 95 % half-width of a process's rate from its own batches.
 
     Returns:
@@ -360,7 +364,7 @@ def half_width_over_batches(step_s: Numbers, items: Numbers) -> float | None:
     error = batch_standard_error(step_s, items)
     if error is None:
         return None
-    return t_quantile((1 + LEVEL) / 2, num_cosines(len(step_s))) * error
+    return t_quantile((1 + LEVEL) / 2, choose_num_cosines(len(step_s))) * error
 
 
 def divide_rates(
@@ -429,13 +433,13 @@ def _add_variances(*errors: tuple[float, float]) -> tuple[float, float]:
     return math.sqrt(variance), variance**2 / shares
 
 
-def paired_ratio(before: Sequence[float], after: Sequence[float]) -> Interval:
+def compute_paired_ratio(before: Sequence[float], after: Sequence[float]) -> Interval:
     """Return after / before of runs that were made in pairs (A B A B).
 
     The interval is Student's t over the pairs: drift that a pair shares cancels.
     """
     ratios = [b / a for a, b in zip(before, after, strict=True)]
-    return interval_over_runs(ratios, basis=Basis.PAIRS)
+    return compute_interval_over_runs(ratios, basis=Basis.PAIRS)
 
 
 def combine(function: Callable[..., float], inputs: Sequence[Interval]) -> Interval:
@@ -466,7 +470,7 @@ def combine(function: Callable[..., float], inputs: Sequence[Interval]) -> Inter
     )
     rounding = 0.0
     if any(rate.rounding for rate in inputs):
-        rounding = _rounding_effect(function, inputs, slopes)
+        rounding = _compute_rounding_effect(function, inputs, slopes)
     if rounding:
         kind = kind.with_note(Note.PRINTED)
     margin = t_quantile((1 + LEVEL) / 2, degrees) * error + rounding
@@ -490,7 +494,7 @@ def _run_counts(intervals: Iterable[Interval]) -> tuple[int, ...]:
     return tuple(itertools.chain.from_iterable(each.run_counts for each in intervals))
 
 
-def _rounding_effect(
+def _compute_rounding_effect(
     function: Callable[..., float], inputs: Sequence[Interval], slopes: Sequence[float]
 ) -> float:
     """Return how far a function may be off if all inputs are rounded the worst way."""
@@ -516,7 +520,7 @@ def find_slope(
     return change if abs(change) > _NEGLIGIBLE_SLOPE else 0.0
 
 
-def standard_deviation(values: Sequence[float]) -> float:
+def compute_standard_deviation(values: Sequence[float]) -> float:
     """Return the standard deviation; 0.0 for a single value."""
     if len(values) < 2:
         return 0.0
@@ -550,7 +554,7 @@ def _combine_errors(
     return math.sqrt(variance), 1 / shares
 
 
-def _logs(rates: Sequence[float]) -> list[float]:
+def _take_logarithms(rates: Sequence[float]) -> list[float]:
     if not len(rates) or not all(rate > 0 and math.isfinite(rate) for rate in rates):
         raise ValueError(f"expected positive rates, got {list(rates)}")
     return [math.log(rate) for rate in rates]
@@ -590,12 +594,12 @@ def _runs_kind(
     inputs: Sequence[Interval] = (),
 ) -> IntervalKind:
     notes = [scatter.note for scatter in filter(None, scatters) if scatter.note]
-    notes += _inherited_notes(inputs)
+    notes += _collect_inherited_notes(inputs)
     counts = sorted(set(run_counts))
     return IntervalKind(basis, tuple(counts), tuple(dict.fromkeys(notes)))
 
 
-def _inherited_notes(inputs: Iterable[Interval]) -> list[Note]:
+def _collect_inherited_notes(inputs: Iterable[Interval]) -> list[Note]:
     """Return the notes of numbers that their ratio or function has, too."""
     notes: dict[Note, None] = {}
     for number in inputs:
@@ -612,7 +616,7 @@ def _without_ends(
     """Return a number whose runs are too few for an interval."""
     kind = IntervalKind(
         Basis.ONE_RUN_EACH if 1 in run_counts else Basis.NO_SCATTER,
-        notes=tuple(_inherited_notes(inputs)),
+        notes=tuple(_collect_inherited_notes(inputs)),
     )
     return Interval(value, kind=kind, run_counts=run_counts, rounding=rounding)
 
@@ -622,7 +626,7 @@ def batch_standard_error(step_s: Numbers, items: Numbers) -> float | None:
 
     The rate is a ratio of sums, so its error is the long-run error of
     seconds - items / rate, which includes autocorrelation. It is used with Student's t
-    of `num_cosines(n)` degrees of freedom.
+    of `choose_num_cosines(n)` degrees of freedom.
 
     Returns:
       None below MIN_BATCHES batches.
@@ -637,23 +641,23 @@ def batch_standard_error(step_s: Numbers, items: Numbers) -> float | None:
     work = np.asarray(items, float)
     total_s = seconds.sum()
     residual = (seconds - work * (total_s / work.sum())) / (total_s / n)
-    return math.sqrt(long_run_variance(residual) / n)
+    return math.sqrt(estimate_long_run_variance(residual) / n)
 
 
-def long_run_variance(values: np.ndarray) -> float:
+def estimate_long_run_variance(values: np.ndarray) -> float:
     """Return n times the variance of the mean of a stationary series [n].
 
-    It is estimated from the `num_cosines(n)` slowest cosines.
+    It is estimated from the `choose_num_cosines(n)` slowest cosines.
     """
     n = len(values)
     centred = values - values.mean()
     # A cosine transform is the Fourier transform of the mirrored series.
     mirrored = np.fft.rfft(np.concatenate([centred, centred[::-1]]))
-    order = np.arange(1, num_cosines(n) + 1)
+    order = np.arange(1, choose_num_cosines(n) + 1)
     cosine = (mirrored[order] * np.exp(-0.5j * math.pi * order / n)).real / 2
     return float(np.mean(cosine**2) * 2 / n)
 
 
-def num_cosines(n: int) -> int:
+def choose_num_cosines(n: int) -> int:
     """Return how many cosines estimate the long-run variance of n values."""
     return max(3, round(0.4 * n ** (2 / 3)))

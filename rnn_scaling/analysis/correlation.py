@@ -17,7 +17,7 @@ import numpy as np
 
 from rnn_scaling.analysis.confidence import LEVEL, Interval
 from rnn_scaling.analysis.interval_kinds import Basis, IntervalKind
-from rnn_scaling.analysis.statements import Statement, interval_values, state
+from rnn_scaling.analysis.statements import Statement, list_interval_values, state
 
 # With five families, the interval of a perfect order contains 0.
 MIN_FAMILIES = 6
@@ -117,7 +117,7 @@ def state_efficiency_trend(
     if any(number.standard_error is None for number in numbers):
         return state("trend-of-single-runs", **values)
     correlation = rank_correlation_with_errors(ratios, efficiencies, num_families)
-    values |= interval_values(correlation)
+    values |= list_interval_values(correlation)
     low, high = correlation.ends or (-1.0, 1.0)
     if low > 0:
         return state("efficiency-follows", **values)
@@ -143,14 +143,14 @@ def _draw_logs(numbers: Sequence[Interval], random: np.random.Generator) -> np.n
 
 def _rank_correlations(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     """Return Spearman's rank correlation along the last axis; 0 if all are equal."""
-    x_ranks = _centred_ranks(x)
-    y_ranks = _centred_ranks(y)
+    x_ranks = _compute_centred_ranks(x)
+    y_ranks = _compute_centred_ranks(y)
     products = (x_ranks * y_ranks).sum(-1)
     scale = np.sqrt((x_ranks**2).sum(-1) * (y_ranks**2).sum(-1))
     return np.divide(products, scale, out=np.zeros_like(products), where=scale > 0)
 
 
-def _centred_ranks(values: np.ndarray) -> np.ndarray:
+def _compute_centred_ranks(values: np.ndarray) -> np.ndarray:
     """Return ranks along the last axis minus their mean; ties have their mean rank."""
     differences = np.sign(values[..., :, None] - values[..., None, :])
     return differences.sum(-1) / 2

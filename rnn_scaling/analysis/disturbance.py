@@ -5,7 +5,7 @@ it cannot pick what suits an answer.
 
 1. Batches: a batch is disturbed if other processes used more than `NOTICEABLE_LOAD` of a
    device's cores during its window. Disturbed batches are left out while enough quiet
-   ones remain (`counted_batches`).
+   ones remain (`select_counted_batches`).
 2. Runs: a run with too few quiet batches, or without recorded windows, is disturbed if
    others used more than that during the whole run (`is_disturbed`). Disturbed runs are
    left out while enough quiet ones remain (`select_quiet`).
@@ -73,7 +73,9 @@ def is_disturbed(record: RunRecord) -> bool:
     if has_counted_windows(record):
         # Enough batches are quiet.
         return False
-    return any(share > 0 for share, _ in noticed_load_shares(record, all_batches=True))
+    return any(
+        share > 0 for share, _ in list_noticed_load_shares(record, all_batches=True)
+    )
 
 
 def has_disturbed_run(records: Iterable[RunRecord]) -> bool:
@@ -85,7 +87,7 @@ def has_disturbed_run(records: Iterable[RunRecord]) -> bool:
     return any(map(is_disturbed, records))
 
 
-def counted_batches(
+def select_counted_batches(
     record: RunRecord, all_batches: bool = False
 ) -> tuple[Sequence[float], Sequence[int]]:
     """Return (seconds, items) of the measured batches that count.
@@ -97,13 +99,13 @@ def counted_batches(
     first = record.batches.warmup
     if all_batches or not any(_find_disturbed_batches(record) or ()):
         return record.batches.seconds[first:], record.batches.items[first:]
-    indices = counted_indices(record)
+    indices = select_counted_indices(record)
     seconds = record.batches.seconds
     items = record.batches.items
     return [seconds[i] for i in indices], [items[i] for i in indices]
 
 
-def counted_indices(record: RunRecord) -> Sequence[int]:
+def select_counted_indices(record: RunRecord) -> Sequence[int]:
     """Return which batches count, by their numbers from the first one of the run.
 
     Returns:
@@ -159,7 +161,7 @@ def _find_disturbed_batches(record: RunRecord) -> list[bool] | None:
       None if all batches count: too few are quiet, or the load of some is unknown.
     """
     num_measured = len(record.batches.seconds) - record.batches.warmup
-    processes = _watched_processes(record)
+    processes = _list_watched_processes(record)
     if num_measured <= 0 or not processes:
         return None
     disturbed = [False] * num_measured
@@ -192,7 +194,7 @@ def _find_disturbed_windows(
     ]
 
 
-def _watched_processes(record: RunRecord) -> list[WatchedCores]:
+def _list_watched_processes(record: RunRecord) -> list[WatchedCores]:
     """Return the load of each process that reports it, during the whole run."""
     processes = []
     if watched := record.environment.load:
@@ -214,7 +216,9 @@ def _watched_processes(record: RunRecord) -> list[WatchedCores]:
     return processes
 
 
-def watched_cores(record: RunRecord, all_batches: bool = False) -> list[WatchedCores]:
+def count_watched_cores(
+    record: RunRecord, all_batches: bool = False
+) -> list[WatchedCores]:
     """Return the load of each process that reports it, while the batches ran that count.
 
     If load per window is unknown, or too few batches are quiet, it is the load during
@@ -224,7 +228,7 @@ def watched_cores(record: RunRecord, all_batches: bool = False) -> list[WatchedC
       record: The run.
       all_batches: Whether disturbed batches count as well.
     """
-    processes = _watched_processes(record)
+    processes = _list_watched_processes(record)
     if all_batches or _find_disturbed_batches(record) is None:
         return processes
     return [_average_quiet_windows(record, process) for process in processes]
@@ -274,7 +278,7 @@ def load(record: RunRecord) -> float:
     Returns:
       0 to 1, of the most disturbed worker; 0.0 if the load was not noticeable.
     """
-    return max(share for share, _ in noticed_load_shares(record))
+    return max(share for share, _ in list_noticed_load_shares(record))
 
 
 def share_of_device(record: RunRecord, share: float) -> float:
@@ -298,31 +302,31 @@ def compute_counted_rate(record: RunRecord, all_batches: bool = False) -> float:
     """
     if record.throughput and not record.batches.seconds:
         return record.throughput.items_per_second
-    seconds, items = counted_batches(record, all_batches)
+    seconds, items = select_counted_batches(record, all_batches)
     return math.fsum(items) / math.fsum(seconds)
 
 
-def noticed_load_shares(
+def list_noticed_load_shares(
     record: RunRecord, all_batches: bool = False
 ) -> Iterator[tuple[float, int]]:
     """Yield (noticed share, cores) of the recording process and of each worker."""
     devices = record.options["num_devices"]
-    for share, cores in _recorded_load_shares(record, all_batches):
+    for share, cores in _list_recorded_load_shares(record, all_batches):
         is_noticed = share_of_one_device(share, cores, devices) > NOTICEABLE_LOAD
         yield (share if is_noticed else 0.0, cores)
 
 
-def _recorded_load_shares(
+def _list_recorded_load_shares(
     record: RunRecord, all_batches: bool = False
 ) -> list[tuple[float, int]]:
     """Return (share, cores) of each process; (0, its cores) if none reports its load."""
-    processes = watched_cores(record, all_batches)
+    processes = count_watched_cores(record, all_batches)
     if not processes:
         return [(0.0, len(bound_cores(record)))]
     return [(process.total, process.num_cores) for process in processes]
 
 
-def device_load(record: RunRecord, all_batches: bool = False) -> float | None:
+def compute_device_load(record: RunRecord, all_batches: bool = False) -> float | None:
     """Return the load of other programs as a share of one device's cores.
 
     The load is returned even if it is below the threshold of a disturbance.
@@ -337,7 +341,7 @@ def device_load(record: RunRecord, all_batches: bool = False) -> float | None:
     devices = record.options["num_devices"]
     loads = [
         share_of_one_device(process.total, process.num_cores, devices)
-        for process in watched_cores(record, all_batches)
+        for process in count_watched_cores(record, all_batches)
     ]
     return max(loads, default=None)
 

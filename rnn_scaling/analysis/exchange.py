@@ -17,7 +17,7 @@ GATHERED = "int8"
 _COMPRESSED_SHARES = {"bfloat16": 0.5, "float16": 0.5, GATHERED: 0.25}
 
 
-def exchanged_bytes(run: RunRecord, num_devices: int) -> float | None:
+def count_exchanged_bytes(run: RunRecord, num_devices: int) -> float | None:
     """Return the mean bytes that leave and reach one device in a step.
 
     Args:
@@ -50,7 +50,7 @@ def exchange_sizes(run: RunRecord, num_devices: int) -> tuple[float, float] | No
     # do not count. Older records do not have embedding_bytes.
     if mode.cuts_global_batch or sizes is None or sizes.embedding_bytes is None:
         return None
-    rows = _mean_looked_up_rows(run) if sizes.row_bytes else 0.0
+    rows = _compute_mean_looked_up_rows(run) if sizes.row_bytes else 0.0
     if rows is None:
         return None
     touched = rows * (sizes.row_bytes or 0)
@@ -71,7 +71,7 @@ def exchange_sizes(run: RunRecord, num_devices: int) -> tuple[float, float] | No
     return share * summed, share * gathered
 
 
-def _mean_looked_up_rows(run: RunRecord) -> float | None:
+def _compute_mean_looked_up_rows(run: RunRecord) -> float | None:
     """Return the mean rows of embeddings that a tower looks up in a step.
 
     These are one per position, padding included.

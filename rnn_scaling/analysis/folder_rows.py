@@ -17,8 +17,8 @@ from rnn_scaling.analysis.machines import group_by_machine
 from rnn_scaling.analysis.metrics import EFFICIENCY, METRICS
 from rnn_scaling.analysis.rows import Row, build_rows
 from rnn_scaling.analysis.series_titles import (
-    distinguishing_facts,
     group_by_series,
+    list_distinguishing_facts,
     list_option_names,
     make_titles,
 )
@@ -78,7 +78,7 @@ class Rows(Sequence[Row]):
         lines = [f"<tr>{heads}</tr>"]
         rows = zip(self.machines, self.titles(), self.rows)
         for machine, title, row in itertools.islice(rows, _MAX_SHOWN_ROWS):
-            cells = map(html.escape, _notebook_cells(machine, title, row))
+            cells = map(html.escape, _make_notebook_cells(machine, title, row))
             line = "".join(f"<td>{cell}</td>" for cell in cells)
             lines.append(f"<tr>{line}</tr>")
         table = f"<table>{''.join(lines)}</table>"
@@ -103,7 +103,7 @@ class Rows(Sequence[Row]):
         It has the machine, the facts that differ, options, the unit, the number of
         runs, and metrics with their ends.
         """
-        facts = distinguishing_facts([[row] for row in self.rows])
+        facts = list_distinguishing_facts([[row] for row in self.rows])
         options = find_identifying_options(self.rows)
         records = []
         for machine, row_facts, row in zip(self.machines, facts, self.rows):
@@ -118,7 +118,7 @@ class Rows(Sequence[Row]):
         return pandas.DataFrame(self.to_records())
 
 
-def _notebook_cells(machine: str, title: str, row: Row) -> list[str]:
+def _make_notebook_cells(machine: str, title: str, row: Row) -> list[str]:
     """Return the cells of a row in a notebook; a failed row has no numbers."""
     rate = row.rate
     efficiency = row.shown_metric(EFFICIENCY)
@@ -180,7 +180,7 @@ def load(path: str | Path) -> Rows:
     """
     files = folders.read(Path(path))
     if not files.runs:
-        reason = f"{path}: {files.empty_reason}{folders.subfolder_hint(Path(path))}"
+        reason = f"{path}: {files.empty_reason}{folders.suggest_subfolders(Path(path))}"
         raise ValueError("\n".join([reason, *files.not_used]))
     return build(files)
 

@@ -28,7 +28,9 @@ def build_key(options: Options, unit: str = "", /, **changes: Any) -> Key:
       **changes: Options with other values than in the run.
     """
     options = options.replace(**changes)
-    names = options.keys() - _excluded_options(options) - find_unread_options(options)
+    names = (
+        options.keys() - _list_excluded_options(options) - find_unread_options(options)
+    )
     settings = [
         (name, options[name])
         for name in sorted(names)
@@ -37,7 +39,7 @@ def build_key(options: Options, unit: str = "", /, **changes: Any) -> Key:
     return ((UNIT, unit), *settings) if unit else tuple(settings)
 
 
-def _excluded_options(options: Options) -> Collection[str]:
+def _list_excluded_options(options: Options) -> Collection[str]:
     """Return the options that no key contains.
 
     With one global batch, the share of a tower follows from the total.
@@ -46,7 +48,7 @@ def _excluded_options(options: Options) -> Collection[str]:
     return names | {"batch_size"} if options["global_batch_size"] else names
 
 
-def compared_options(options: Options) -> dict[str, Any]:
+def list_compared_options(options: Options) -> dict[str, Any]:
     """Return the known options that are compared, sorted by name.
 
     An option that nothing reads has its default.
@@ -54,7 +56,7 @@ def compared_options(options: Options) -> dict[str, Any]:
     settings = dict(build_key(options))
     return {
         name: settings.get(name, DEFAULTS.get(name, UNKNOWN))
-        for name in sorted(options.known.keys() - _excluded_options(options))
+        for name in sorted(options.known.keys() - _list_excluded_options(options))
     }
 
 

@@ -121,7 +121,7 @@ def choose_next_batch(start: int, tries: Sequence[Try]) -> int | None:
         return min(2 * largest, maximum) if largest < maximum else None
     if limits.too_large - largest <= _search_precision(largest):
         return None
-    return _middle_batch_size(largest, limits.too_large)
+    return _choose_middle_batch_size(largest, limits.too_large)
 
 
 def find_bounds(tries: Sequence[Try]) -> Bounds:
@@ -178,7 +178,7 @@ def make_statements(
     return statements
 
 
-def _middle_batch_size(low: int, high: int) -> int:
+def _choose_middle_batch_size(low: int, high: int) -> int:
     """Return about the middle, as a multiple of the grain if there is one between."""
     grain = _search_precision(low)
     middle = (low + high) // 2

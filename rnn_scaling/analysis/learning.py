@@ -16,7 +16,11 @@ import math
 import operator
 from collections.abc import Sequence
 
-from rnn_scaling.analysis.confidence import Interval, divide_rates, interval_over_runs
+from rnn_scaling.analysis.confidence import (
+    Interval,
+    compute_interval_over_runs,
+    divide_rates,
+)
 from rnn_scaling.analysis.interval_kinds import Basis, IntervalKind, Note
 from rnn_scaling.analysis.load_correction import CORRECTION_DEGREES
 from rnn_scaling.analysis.metrics import SPEEDUP
@@ -226,14 +230,14 @@ def measure_learning(rows: Sequence[Row], target: Target | None) -> Learning | N
     ]
     if not rows:
         return None
-    windows = _window_lengths(rows)
+    windows = _choose_window_lengths(rows)
     kind = target.kind if target else ACCURACY
     curves: list[list[Curve]] = []
     for row in rows:
         window = windows[row.unit]
         curves.append([smooth(run.batches, kind, window) for run in row.good_runs])
     if target is None:
-        target = _highest_common_level(list(itertools.chain.from_iterable(curves)))
+        target = _find_highest_common_level(list(itertools.chain.from_iterable(curves)))
     results = tuple(map(_measure_row, rows, curves, itertools.repeat(target)))
     return Learning(target, results, windows, tuple(find_other_training(rows)))
 
@@ -250,7 +254,7 @@ def _has_learning_curve(row: Row, needs_accuracy: bool) -> bool:
     return all(run.batches.items for run in row.good_runs)
 
 
-def _highest_common_level(curves: Sequence[Curve]) -> Target:
+def _find_highest_common_level(curves: Sequence[Curve]) -> Target:
     """Return the highest of LEVELS that all curves reach, or the lowest one."""
     for level in _LEVELS:
         target = Target(ACCURACY, level, is_chosen_by_user=False)
@@ -259,7 +263,7 @@ def _highest_common_level(curves: Sequence[Curve]) -> Target:
     return target
 
 
-def _window_lengths(rows: Sequence[Row]) -> dict[str, float]:
+def _choose_window_lengths(rows: Sequence[Row]) -> dict[str, float]:
     """Return the length of the windows of each unit, from its largest batches."""
     windows: dict[str, float] = {}
     for row in rows:
@@ -285,7 +289,7 @@ def _measure_row(row: Row, curves: Sequence[Curve], target: Target) -> LearningR
         return LearningResult(
             row, run_items=run_items, items=None, seconds=None, best=best
         )
-    items = interval_over_runs(reached_items)
+    items = compute_interval_over_runs(reached_items)
     if len(reached_items) > 1 and len(set(reached_items)) == 1:
         # Runs on equal data have no scatter except the rounding of logarithms.
         kind = IntervalKind(Basis.EQUAL_RUNS)
@@ -297,7 +301,7 @@ def _measure_row(row: Row, curves: Sequence[Curve], target: Target) -> LearningR
     for num_items, run in zip(reached_items, row.good_runs):
         if id(run) in rates:
             seconds.append(num_items / rates[id(run)])
-    mean_seconds = interval_over_runs(seconds)
+    mean_seconds = compute_interval_over_runs(seconds)
     if row.corrected is not None:
         mean_seconds = mean_seconds.with_further_error(
             row.corrected.error, CORRECTION_DEGREES, Note.CORRECTED

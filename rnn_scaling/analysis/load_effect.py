@@ -9,9 +9,9 @@ from collections.abc import Sequence
 
 from rnn_scaling.analysis.disturbance import (
     compute_counted_rate,
-    device_load,
+    compute_device_load,
     has_disturbed_run,
-    noticed_load_shares,
+    list_noticed_load_shares,
 )
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.system.machine.load import NOTICEABLE_LOAD
@@ -41,7 +41,7 @@ def max_slowing(records: Sequence[RunRecord], all_batches: bool = False) -> floa
     for record in records:
         shares = [
             max(share, min(MAX_SHARE_OF_SHARED_CORE, share * max(1, cores)))
-            for share, cores in noticed_load_shares(record, all_batches)
+            for share, cores in list_noticed_load_shares(record, all_batches)
         ]
         slowings.append(min(1.0, max(shares)))
     return math.fsum(slowings) / len(slowings) if slowings else 0.0
@@ -65,15 +65,15 @@ def max_slowing_beyond(
     slowing = max_slowing(records, all_batches)
     if not slowing or not reference:
         return 0.0
-    loads = _device_loads(records, all_batches)
-    reference_loads = _device_loads(reference, all_batches)
+    loads = _list_device_loads(records, all_batches)
+    reference_loads = _list_device_loads(reference, all_batches)
     return slowing if had_more_load(loads, reference_loads) else 0.0
 
 
-def _device_loads(records: Sequence[RunRecord], all_batches: bool) -> list[float]:
+def _list_device_loads(records: Sequence[RunRecord], all_batches: bool) -> list[float]:
     """Return the recorded loads as shares of one device's cores, noticeable or not."""
     all_batches = all_batches or has_disturbed_run(records)
-    return [device_load(record, all_batches) or 0.0 for record in records]
+    return [compute_device_load(record, all_batches) or 0.0 for record in records]
 
 
 def had_more_load(loads: Sequence[float], reference: Sequence[float]) -> bool:
@@ -112,11 +112,13 @@ def may_explain(records: Sequence[RunRecord], reference: Sequence[RunRecord]) ->
     """
     slowing = max(max_slowing(records), max_slowing(reference))
     log_effect = -math.log1p(-slowing) if slowing < 1 else math.inf
-    log_change = abs(math.log(_median_rate(records) / _median_rate(reference)))
+    log_change = abs(
+        math.log(_compute_median_rate(records) / _compute_median_rate(reference))
+    )
     return log_effect > _MIN_SHARE_OF_CHANGE * log_change
 
 
-def _median_rate(records: Sequence[RunRecord]) -> float:
+def _compute_median_rate(records: Sequence[RunRecord]) -> float:
     all_batches = has_disturbed_run(records)
     return statistics.median(
         compute_counted_rate(run, all_batches) for run in records if run.throughput

@@ -69,7 +69,7 @@ def group_by_machine(records: Sequence[RunRecord]) -> dict[str, list[RunRecord]]
     return {name: members for name, members in groups.items() if members}
 
 
-def energy_per_item(run: RunRecord) -> tuple[float, EnergySource] | None:
+def compute_energy_per_item(run: RunRecord) -> tuple[float, EnergySource] | None:
     """Return joules per item, and the counters that measured them.
 
     Each machine counts once, however many processes it ran.
@@ -82,21 +82,21 @@ def energy_per_item(run: RunRecord) -> tuple[float, EnergySource] | None:
         return None
     power_w = 0.0
     sources = set()
-    for energies in _energies_by_machine(run).values():
-        counters_w = _mean_power_w(energies)
+    for energies in _group_energies_by_machine(run).values():
+        counters_w = _compute_mean_power_w(energies)
         if not counters_w:
             return None
         longest_s = max(energy.seconds for energy in energies)
         if longest_s > _MAX_TIME_RATIO * throughput.seconds:
             return None
         power_w += math.fsum(counters_w.values())
-        sources.add(_energy_source(energies, counters_w))
+        sources.add(_find_energy_source(energies, counters_w))
     if len(sources) != 1:
         return None
     return power_w * throughput.seconds / throughput.items, sources.pop()
 
 
-def _mean_power_w(energies: Sequence[Energy]) -> dict[str, float]:
+def _compute_mean_power_w(energies: Sequence[Energy]) -> dict[str, float]:
     """Return the mean power by counter; a machine's processes read the same counters."""
     counters_w = {}
     for energy in energies:
@@ -105,7 +105,7 @@ def _mean_power_w(energies: Sequence[Energy]) -> dict[str, float]:
     return counters_w
 
 
-def _energy_source(
+def _find_energy_source(
     energies: Sequence[Energy], counters_w: Mapping[str, float]
 ) -> EnergySource:
     """Return the kinds of counters that measured, and why others did not."""
@@ -113,12 +113,12 @@ def _energy_source(
     for energy in energies:
         for name, reason in energy.not_measured.items():
             if name not in counters_w:
-                missing[_counter_kind(name)] = reason
-    measured = tuple(dict.fromkeys(map(_counter_kind, counters_w)))
+                missing[_find_counter_kind(name)] = reason
+    measured = tuple(dict.fromkeys(map(_find_counter_kind, counters_w)))
     return EnergySource(measured, tuple(missing.items()))
 
 
-def _energies_by_machine(run: RunRecord) -> dict[str, list[Energy]]:
+def _group_energies_by_machine(run: RunRecord) -> dict[str, list[Energy]]:
     processes = [("", run.energy)]
     if run.workers:
         processes = [
@@ -130,6 +130,6 @@ def _energies_by_machine(run: RunRecord) -> dict[str, list[Energy]]:
     return energies
 
 
-def _counter_kind(name: str) -> str:
+def _find_counter_kind(name: str) -> str:
     """Return "package" for package-0, "dram" for "package-0 dram", "GPU" for "GPU 3"."""
     return "dram" if name.endswith("dram") else name.replace("-", " ").split()[0]

@@ -15,11 +15,15 @@ import re
 import statistics
 from collections.abc import Callable, Iterable, Sequence
 
-from rnn_scaling.analysis.confidence import Interval, divide_rates, interval_over_runs
-from rnn_scaling.analysis.disturbance import counted_batches, has_disturbed_run
-from rnn_scaling.analysis.exchange import exchanged_bytes
+from rnn_scaling.analysis.confidence import (
+    Interval,
+    compute_interval_over_runs,
+    divide_rates,
+)
+from rnn_scaling.analysis.disturbance import has_disturbed_run, select_counted_batches
+from rnn_scaling.analysis.exchange import count_exchanged_bytes
 from rnn_scaling.analysis.interval_kinds import Basis, EnergySource, IntervalKind
-from rnn_scaling.analysis.machines import count_nodes, energy_per_item
+from rnn_scaling.analysis.machines import compute_energy_per_item, count_nodes
 from rnn_scaling.analysis.prices import PricedMachine
 from rnn_scaling.records.record import RunRecord
 
@@ -164,7 +168,7 @@ def _compute_efficiency(measured: Measured) -> Interval | None:
     return speedup.scaled(1 / measured.num_devices)
 
 
-def _flops_per_second(measured: Measured) -> Interval | None:
+def _compute_flops_per_second(measured: Measured) -> Interval | None:
     """Return FLOP/s of forward and backward, from the operations of one item."""
     flops_per_item = _average_over_runs([run.flops_per_item for run in measured.runs])
     if measured.rate is None or flops_per_item is None:
@@ -177,14 +181,14 @@ def _share_of_peak(measured: Measured) -> Interval | None:
 
     The peak counts as exact.
     """
-    flops = _flops_per_second(measured)
+    flops = _compute_flops_per_second(measured)
     peak = _average_over_runs(
-        [_peak_flops(run, measured.num_devices) for run in measured.runs]
+        [_compute_peak_flops(run, measured.num_devices) for run in measured.runs]
     )
     return flops.scaled(1 / peak.value) if flops and peak else None
 
 
-def _peak_flops(run: RunRecord, num_devices: int) -> float | None:
+def _compute_peak_flops(run: RunRecord, num_devices: int) -> float | None:
     """Return the peak FLOP/s of all devices.
 
     A record has the peak of the devices of one process. The devices of other workers
@@ -199,16 +203,16 @@ def _peak_flops(run: RunRecord, num_devices: int) -> float | None:
 
 def _count_parameters(measured: Measured) -> Interval | None:
     sizes = [run.parameters for run in measured.runs]
-    return _mean_count([size.trainable if size else None for size in sizes])
+    return _compute_mean_count([size.trainable if size else None for size in sizes])
 
 
-def _exchanged_bytes(measured: Measured) -> Interval | None:
-    return _mean_count(
-        [exchanged_bytes(run, measured.num_devices) for run in measured.runs]
+def _count_exchanged_bytes(measured: Measured) -> Interval | None:
+    return _compute_mean_count(
+        [count_exchanged_bytes(run, measured.num_devices) for run in measured.runs]
     )
 
 
-def _flops_per_step(measured: Measured) -> Interval | None:
+def _compute_flops_per_step(measured: Measured) -> Interval | None:
     """Return FLOPs of forward and backward of one device in a step."""
     counts: list[float | None] = []
     for run in measured.runs:
@@ -218,19 +222,19 @@ def _flops_per_step(measured: Measured) -> Interval | None:
             counts.append(items * run.flops_per_item / steps)
         else:
             counts.append(None)
-    return _mean_count(counts)
+    return _compute_mean_count(counts)
 
 
-def _flops_per_byte(measured: Measured) -> Interval | None:
+def _compute_flops_per_byte(measured: Measured) -> Interval | None:
     """Return FLOPs of a step per exchanged byte; None if nothing is exchanged."""
-    flops = _flops_per_step(measured)
-    exchanged = _exchanged_bytes(measured)
+    flops = _compute_flops_per_step(measured)
+    exchanged = _count_exchanged_bytes(measured)
     if flops is None or exchanged is None or not exchanged.value:
         return None
     return flops.scaled(1 / exchanged.value)
 
 
-def _mean_count(counts: Sequence[float | None]) -> Interval | None:
+def _compute_mean_count(counts: Sequence[float | None]) -> Interval | None:
     """Return the mean of counts over the runs; None if a run does not record its count."""
     recorded = [count for count in counts if count is not None]
     if not recorded or len(recorded) < len(counts):
@@ -238,7 +242,7 @@ def _mean_count(counts: Sequence[float | None]) -> Interval | None:
     return Interval.exact(math.fsum(recorded) / len(recorded), Basis.COUNT)
 
 
-def _peak_memory_gib(measured: Measured) -> Interval | None:
+def _find_peak_memory_gib(measured: Measured) -> Interval | None:
     """Return the peak memory of a process on the host; the largest of several workers."""
     peaks = []
     for run in measured.runs:
@@ -247,15 +251,15 @@ def _peak_memory_gib(measured: Measured) -> Interval | None:
         if run.memory:
             process_peaks.append(run.memory.peak_process_bytes)
         peaks.append(max(filter(None, process_peaks), default=None))
-    return _mean_gib(peaks)
+    return _compute_mean_gib(peaks)
 
 
-def _peak_device_memory_gib(measured: Measured) -> Interval | None:
+def _find_peak_device_memory_gib(measured: Measured) -> Interval | None:
     peaks = []
     for run in measured.runs:
         device_peaks = run.memory.peak_device_bytes if run.memory else None
         peaks.append(max(device_peaks or (), default=None))
-    return _mean_gib(peaks)
+    return _compute_mean_gib(peaks)
 
 
 def _compute_accuracy(measured: Measured) -> Interval | None:
@@ -273,7 +277,7 @@ def _compute_accuracy(measured: Measured) -> Interval | None:
         mean = math.fsum(shares) / len(shares)
         kind = IntervalKind(Basis.ZERO_ACCURACY)
         return Interval(mean, kind=kind, run_counts=(len(shares),))
-    return interval_over_runs(shares)
+    return compute_interval_over_runs(shares)
 
 
 def is_inference(runs: Iterable[RunRecord]) -> bool:
@@ -281,7 +285,7 @@ def is_inference(runs: Iterable[RunRecord]) -> bool:
     return any(run.options["decode"] or run.options["forward_only"] for run in runs)
 
 
-def _sentences_per_second(measured: Measured) -> Interval | None:
+def _compute_sentences_per_second(measured: Measured) -> Interval | None:
     """Return sentences/s of all towers; None for runs that train, and for images."""
     if not is_inference(measured.runs):
         return None
@@ -307,7 +311,7 @@ def list_step_times(run: RunRecord, all_batches: bool = False) -> Sequence[float
     Returns:
       An empty sequence for a log, whose lines may cover several batches.
     """
-    return () if run.log_format else counted_batches(run, all_batches)[0]
+    return () if run.log_format else select_counted_batches(run, all_batches)[0]
 
 
 def _make_percentile(min_batches: int) -> Compute:
@@ -335,7 +339,7 @@ def _sum_over_nodes(measured: Measured, name: str) -> float:
     return float(getattr(measured.priced, name) * count_nodes(measured.runs[0]))
 
 
-def _items_per_money(measured: Measured) -> Interval | None:
+def _compute_items_per_money(measured: Measured) -> Interval | None:
     """Return items per unit of the currency. The price is exact."""
     price_per_hour = _sum_over_nodes(measured, "price_per_hour")
     if measured.rate is None or not price_per_hour:
@@ -343,14 +347,14 @@ def _items_per_money(measured: Measured) -> Interval | None:
     return measured.rate.scaled(_SECONDS_PER_HOUR / price_per_hour)
 
 
-def _money_per_billion(measured: Measured) -> Interval | None:
-    per_money = _items_per_money(measured)
+def _compute_money_per_billion(measured: Measured) -> Interval | None:
+    per_money = _compute_items_per_money(measured)
     return per_money and per_money.inverse(BILLION)
 
 
-def _energy_per_item(measured: Measured) -> Interval | None:
+def _compute_energy_per_item(measured: Measured) -> Interval | None:
     """Return joules per item, measured or from the power in machines.toml."""
-    energies = [energy_per_item(run) for run in measured.runs]
+    energies = [compute_energy_per_item(run) for run in measured.runs]
     sources = {energy[1] if energy else None for energy in energies}
     source = sources.pop() if len(sources) == 1 else None
     if source is not None:
@@ -371,7 +375,7 @@ def _add_energy_source(value: Interval, source: EnergySource) -> Interval:
     return dataclasses.replace(value, kind=kind)
 
 
-def _longest_step(measured: Measured) -> Interval | None:
+def _find_longest_step(measured: Measured) -> Interval | None:
     return _average_over_runs(
         [max(seconds, default=None) for seconds in measured.step_times()]
     )
@@ -382,13 +386,13 @@ def _average_over_runs(values: Sequence[float | None]) -> Interval | None:
     known_values = [value for value in values if value]
     if not known_values or len(known_values) < len(values):
         return None
-    mean = interval_over_runs(known_values)
+    mean = compute_interval_over_runs(known_values)
     if mean.ends:
         return mean
     return dataclasses.replace(mean, kind=IntervalKind(Basis.ONE_PROCESS))
 
 
-def _mean_gib(sizes: Sequence[int | None]) -> Interval | None:
+def _compute_mean_gib(sizes: Sequence[int | None]) -> Interval | None:
     """Return the mean of bytes per process in GiB; None if one has no value."""
     return _average_over_runs([size / GIB if size else None for size in sizes])
 
@@ -411,7 +415,10 @@ def _step_time_metrics() -> list[Metric]:
         )
         for percent, min_batches in PERCENTILE_BATCHES.items()
     ]
-    return [*percentiles, make_metric("max", f"longest {STEP_TIME}", _longest_step)]
+    return [
+        *percentiles,
+        make_metric("max", f"longest {STEP_TIME}", _find_longest_step),
+    ]
 
 
 def _make_latency_metric(step_time: Metric) -> Metric:
@@ -467,7 +474,7 @@ COST = Metric(
     unit=MONEY,
     factor=1,
     digits=2,
-    compute=_money_per_billion,
+    compute=_compute_money_per_billion,
 )
 ENERGY = Metric(
     "energy_per_item_j",
@@ -475,7 +482,7 @@ ENERGY = Metric(
     unit="mJ",
     factor=1e3,
     digits=2,
-    compute=_energy_per_item,
+    compute=_compute_energy_per_item,
 )
 STEP_TIMES = tuple(_step_time_metrics())
 LATENCIES = {metric.name: _make_latency_metric(metric) for metric in STEP_TIMES}
@@ -485,7 +492,7 @@ WORK_PER_EXCHANGE = Metric(
     unit="GFLOP",
     factor=1e-3,
     digits=2,
-    compute=_flops_per_byte,
+    compute=_compute_flops_per_byte,
     compares_models=True,
 )
 MODEL_METRICS = (
@@ -496,7 +503,7 @@ MODEL_METRICS = (
         unit="GFLOP",
         factor=1e-9,
         digits=2,
-        compute=_flops_per_step,
+        compute=_compute_flops_per_step,
         compares_models=True,
     ),
     Metric(
@@ -505,7 +512,7 @@ MODEL_METRICS = (
         unit="MB",
         factor=1e-6,
         digits=2,
-        compute=_exchanged_bytes,
+        compute=_count_exchanged_bytes,
         compares_models=True,
     ),
     Metric(
@@ -529,7 +536,7 @@ _ALL_METRICS = (
         unit="sentences/s",
         factor=1,
         digits=1,
-        compute=_sentences_per_second,
+        compute=_compute_sentences_per_second,
     ),
     *STEP_TIMES,
     Metric(
@@ -538,7 +545,7 @@ _ALL_METRICS = (
         unit="GFLOP/s",
         factor=1e-9,
         digits=2,
-        compute=_flops_per_second,
+        compute=_compute_flops_per_second,
     ),
     Metric(
         "share_of_peak",
@@ -554,7 +561,7 @@ _ALL_METRICS = (
         unit="",
         factor=1e-6,
         digits=2,
-        compute=_items_per_money,
+        compute=_compute_items_per_money,
     ),
     COST,
     ENERGY,
@@ -564,7 +571,7 @@ _ALL_METRICS = (
         unit="GiB",
         factor=1,
         digits=2,
-        compute=_peak_memory_gib,
+        compute=_find_peak_memory_gib,
     ),
     Metric(
         "peak_device_memory_gib",
@@ -572,7 +579,7 @@ _ALL_METRICS = (
         unit="GiB",
         factor=1,
         digits=2,
-        compute=_peak_device_memory_gib,
+        compute=_find_peak_device_memory_gib,
     ),
     *MODEL_METRICS,
 )

@@ -141,7 +141,7 @@ def _measure_effect(
     num_runs = min(min(rate.run_counts) for rate in rates)
     means = {}
     for value, value_rates in rates_by_value.items():
-        means[value] = _mean_rate(value_rates, degrees, num_runs)
+        means[value] = _compute_mean_rate(value_rates, degrees, num_runs)
     ordered = sorted(means, key=lambda value: -means[value].value)
     ratios = [
         joint_ratio(means[faster], means[slower], count)
@@ -152,7 +152,9 @@ def _measure_effect(
     return OptionEffect(option, tuple(ordered), seen_ratio, max_difference)
 
 
-def _mean_rate(rates: Sequence[Interval], degrees: float, num_runs: int) -> Interval:
+def _compute_mean_rate(
+    rates: Sequence[Interval], degrees: float, num_runs: int
+) -> Interval:
     """Return the geometric mean of rates with different settings, without its ends.
 
     Args:

@@ -106,10 +106,10 @@ def rank(
     for is_disturbed in (False, True):
         names = [name for name in rates if (name in disturbed) == is_disturbed]
         if names:
-            shared = confidence.shared_scatters([rates[name] for name in names])
+            shared = confidence.compute_shared_scatters([rates[name] for name in names])
             scatters |= zip(names, shared)
     intervals = {
-        name: confidence.interval_over_runs(rates[name], scatters[name])
+        name: confidence.compute_interval_over_runs(rates[name], scatters[name])
         for name in rates
     }
     reference = max(intervals, key=lambda name: intervals[name].value)

@@ -20,9 +20,9 @@ from rnn_scaling.analysis import disturbance, load_correction, load_effect
 from rnn_scaling.analysis.confidence import (
     Interval,
     Scatter,
-    interval_over_batches,
-    interval_over_runs,
-    shared_scatters,
+    compute_interval_over_batches,
+    compute_interval_over_runs,
+    compute_shared_scatters,
 )
 from rnn_scaling.analysis.facts import separation
 from rnn_scaling.analysis.grouping import group_by
@@ -44,7 +44,7 @@ from rnn_scaling.analysis.metrics import (
 from rnn_scaling.analysis.prices import NO_PRICES, PricedMachine, PriceList
 from rnn_scaling.config import registry, scale
 from rnn_scaling.config.conditions import RESOLVED, STOP_OPTIONS
-from rnn_scaling.config.naming import network_name
+from rnn_scaling.config.naming import name_network
 from rnn_scaling.config.registry import WORKLOADS, workloads
 from rnn_scaling.records.options import UNKNOWN, Options
 from rnn_scaling.records.record import RunRecord
@@ -110,12 +110,12 @@ class Row:
     @functools.cached_property
     def num_devices(self) -> int:
         """Devices of all workers."""
-        return scale.num_devices(self.options)
+        return scale.count_devices(self.options)
 
     @functools.cached_property
     def num_workers(self) -> int:
         """Worker processes; 1 if the mode has a single process."""
-        return scale.num_workers(self.options)
+        return scale.count_workers(self.options)
 
     @property
     def devices(self) -> str:
@@ -153,7 +153,7 @@ class Row:
         """
         if not self.counted_runs:
             return None
-        rate = interval_over_runs(self.run_rates, self.scatter)
+        rate = compute_interval_over_runs(self.run_rates, self.scatter)
         if self.corrected is not None:
             rate = rate.with_further_error(
                 self.corrected.error, load_correction.CORRECTION_DEGREES, Note.CORRECTED
@@ -183,7 +183,7 @@ class Row:
         """Items per second as measured: the rate without a correction for load."""
         if self.corrected is None:
             return self.rate
-        return interval_over_runs(run_rates(self.counted_runs))
+        return compute_interval_over_runs(run_rates(self.counted_runs))
 
     @functools.cached_property
     def is_slowed(self) -> bool:
@@ -217,10 +217,10 @@ class Row:
             return None
         if self.corrected is not None:
             return None
-        counted_batches = disturbance.counted_batches(
+        counted_batches = disturbance.select_counted_batches(
             self.counted_runs[0], self.counts_all_batches
         )
-        rate = interval_over_batches(*counted_batches)
+        rate = compute_interval_over_batches(*counted_batches)
         return rate.with_rounding(self.rounding)
 
     def reported(self, name: str) -> Any:
@@ -458,7 +458,7 @@ def build_compared_rows(
     if finds_totals:
         totals = [fixed_totals(list(map(_split_off_size, side))) for side in sides]
     keys = list(map(build_keys, sides, totals))
-    facts = separation.separating_facts(sides, keys, changed_options)
+    facts = separation.list_separating_facts(sides, keys, changed_options)
     rows_of_sides = []
     for side in zip(sides, keys, facts, totals):
         rows_of_sides.append(_add_baselines(_make_rows(*side, prices)))
@@ -508,7 +508,7 @@ def _make_rows(
 
 def _add_baselines(rows: Sequence[Row]) -> list[Row]:
     """Return the rows with their shared scatter and their baselines."""
-    scatters = shared_scatters_by_key(rows)
+    scatters = compute_shared_scatters_by_key(rows)
     rows = [dataclasses.replace(row, scatter=scatters.get(row.key)) for row in rows]
     on_one_device = [row for row in rows if row.baseline]
     baselines = group_by(
@@ -555,7 +555,7 @@ def _work_key(row: Row) -> Key:
     return drop_options(row.key[: len(row.key) - len(row.facts)], scale.AXES)
 
 
-def shared_scatters_by_key(rows: Sequence[Row]) -> dict[Key, Scatter | None]:
+def compute_shared_scatters_by_key(rows: Sequence[Row]) -> dict[Key, Scatter | None]:
     """Return the scatter of the runs of each row, by the row's key.
 
     Rows with the same devices, workers and way of measuring share it, except that
@@ -564,17 +564,17 @@ def shared_scatters_by_key(rows: Sequence[Row]) -> dict[Key, Scatter | None]:
     measured_rows = [row for row in rows if row.good_runs]
     conditions = []
     for row in measured_rows:
-        methods = frozenset(map(_method_key, row.counted_runs))
+        methods = frozenset(map(_make_method_key, row.counted_runs))
         load = (disturbance.has_disturbed_run(row.counted_runs), row.is_slowed)
         conditions.append((row.num_devices, row.num_workers, methods, load))
     scatters: dict[Key, Scatter | None] = {}
     for members in group_by(measured_rows, conditions).values():
         rates = [row.run_rates for row in members]
-        scatters |= zip((row.key for row in members), shared_scatters(rates))
+        scatters |= zip((row.key for row in members), compute_shared_scatters(rates))
     return scatters
 
 
-def _method_key(run: RunRecord) -> tuple[Hashable, ...]:
+def _make_method_key(run: RunRecord) -> tuple[Hashable, ...]:
     """Return what runs with one scatter have in common.
 
     These are the machine, the kind of device, the number of batches unless the run
@@ -586,7 +586,7 @@ def _method_key(run: RunRecord) -> tuple[Hashable, ...]:
         identify_machine(run),
         run.resolved.device_type,
         None if ends_itself else len(run.batches.seconds[run.batches.warmup :]),
-        "" if run.batches.seconds else network_name(options),
+        "" if run.batches.seconds else name_network(options),
     )
 
 
@@ -597,7 +597,7 @@ def _split_off_size(record: RunRecord) -> tuple[Key, DevicesAndSamples] | None:
       None for a run of this suite, or if the size is unknown.
     """
     options = record.options
-    devices = scale.num_devices(options)
+    devices = scale.count_devices(options)
     total = options["global_batch_size"] or (options["batch_size"] or 0) * devices
     if options.is_ours or not total:
         return None

@@ -20,7 +20,7 @@ from rnn_scaling.config.naming import (
     NAMED,
     TRAINER,
     disambiguate,
-    network_name,
+    name_network,
 )
 from rnn_scaling.config.registry import kernels
 from rnn_scaling.records.options import DEFAULTS, UNKNOWN
@@ -46,7 +46,7 @@ def make_titles(series: Sequence[Sequence[Row]]) -> list[str]:
         rows of a series share them.
     """
     first_rows = [members[0] for members in series]
-    names = _optional_title_options(first_rows)
+    names = _list_optional_title_options(first_rows)
     used_options = [_options_in_use(row, names) for row in first_rows]
     varied_options = naming.find_distinguishing(names, used_options)
     if len({row.batch_size for row in first_rows} - {None}) > 1:
@@ -54,7 +54,7 @@ def make_titles(series: Sequence[Sequence[Row]]) -> list[str]:
     if len(set(map(_differing_decoder_kernel, first_rows))) > 1:
         varied_options.append(DECODER)
     options = list(map(_options_with_batch_size, first_rows, used_options))
-    all_facts = distinguishing_facts(series)
+    all_facts = list_distinguishing_facts(series)
     shown_kernels = _distinguishing_kernels(series)
     titles = []
     for members, kernel, row_options, facts in zip(
@@ -73,7 +73,7 @@ def _options_with_batch_size(row: Row, options: dict[str, Any]) -> dict[str, Any
     return options
 
 
-def _optional_title_options(rows: Sequence[Row]) -> list[str]:
+def _list_optional_title_options(rows: Sequence[Row]) -> list[str]:
     """Return the options that a title contains only if they differ between series.
 
     A title always has the network and the mode, and it never has the number of devices.
@@ -94,7 +94,7 @@ def _optional_title_options(rows: Sequence[Row]) -> list[str]:
 def _distinguishing_kernels(series: Sequence[Sequence[Row]]) -> list[str]:
     """Return the replacement kernel of each series; "" if its network has only one."""
     all_kernels = list(map(cpu_replacement_kernel, series))
-    networks = [network_name(members[0].options) for members in series]
+    networks = [name_network(members[0].options) for members in series]
     kernels_of_network = group_by(all_kernels, networks)
     return [
         kernel if len(set(kernels_of_network[name])) > 1 else ""
@@ -119,7 +119,7 @@ def _title_parts(
     first = members[0]
     config = first.options
     parts = [
-        str(part) for part in (network_name(config), config["variable_update"]) if part
+        str(part) for part in (name_network(config), config["variable_update"]) if part
     ]
     if kernel:
         parts[0] += f" ({kernel})"
@@ -142,7 +142,9 @@ def _title_parts(
     return parts
 
 
-def distinguishing_facts(series: Sequence[Sequence[Row]]) -> list[separation.Facts]:
+def list_distinguishing_facts(
+    series: Sequence[Sequence[Row]],
+) -> list[separation.Facts]:
     """Return the facts of each series that distinguish any of the series."""
     facts = itertools.chain.from_iterable(members[0].facts for members in series)
     names = dict.fromkeys(name for name, _ in facts)
@@ -157,7 +159,7 @@ def _series_fact(name: str, members: Sequence[Row]) -> tuple[str, str]:
     facts = dict(members[0].facts)
     if name in facts:
         return name, facts[name]
-    return separation.values_of(name, (row.records[0] for row in members))
+    return separation.list_values_of(name, (row.records[0] for row in members))
 
 
 def _add_distinct_options(
@@ -185,7 +187,7 @@ def list_option_names(rows: Sequence[Row]) -> list[str]:
 
 def cpu_replacement_kernel(rows: Sequence[Row]) -> str:
     """Return the CPU kernel that replaced a GPU kernel; "" if none did."""
-    kernel = kernels.KERNELS.get(network_name(rows[0].options))
+    kernel = kernels.KERNELS.get(name_network(rows[0].options))
     if kernel is None or kernel.cpu == kernel.gpu:
         return ""
     runs = itertools.chain.from_iterable(row.good_runs for row in rows)

@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from rnn_scaling.analysis.confidence import (
     LEVEL,
     Interval,
+    compute_interval_over_runs,
+    compute_paired_ratio,
     divide_rates,
-    interval_over_runs,
-    paired_ratio,
 )
 from rnn_scaling.analysis.interval_kinds import Basis, IntervalKind
 from rnn_scaling.analysis.statements import Word
@@ -75,9 +75,11 @@ def compare(
     The test is Student's t over pairs, or Welch's t.
     """
     if paired:
-        return judge_ratio(paired_ratio(before, after), paired)
+        return judge_ratio(compute_paired_ratio(before, after), paired)
     return judge_ratio(
-        divide_rates(interval_over_runs(after), interval_over_runs(before))
+        divide_rates(
+            compute_interval_over_runs(after), compute_interval_over_runs(before)
+        )
     )
 
 

@@ -33,10 +33,10 @@ class SlowLinks(NamedTuple):
     usual_rate: float
 
 
-def slow_link_statements(reading: Reading) -> list[Statement]:
+def state_slow_links(reading: Reading) -> list[Statement]:
     """Return the slow links of a log, and the peer-to-peer copies that are slow."""
     matrices = [table for table in reading.tables if isinstance(table, LinkMatrix)]
-    results = list(_slow_peer_copy_statements(matrices, reading.source))
+    results = list(_state_slow_peer_copies(matrices, reading.source))
     for matrix in matrices:
         if matrix.is_connectivity:
             continue
@@ -49,11 +49,11 @@ def slow_link_statements(reading: Reading) -> list[Statement]:
                 "slow": 1 / slow.rate if matrix.is_time else slow.rate,
                 "usual": 1 / slow.usual_rate if matrix.is_time else slow.usual_rate,
             }
-            results.append(_matrix_statement(slow.kind, reading.source, matrix, values))
+            results.append(_state_matrix(slow.kind, reading.source, matrix, values))
     return results
 
 
-def _matrix_statement(
+def _state_matrix(
     kind: str, source: str, matrix: LinkMatrix, values: Mapping[str, object]
 ) -> Statement:
     unit = "us" if matrix.is_time else "GB/s"
@@ -66,7 +66,7 @@ def _matrix_statement(
     )
 
 
-def _slow_peer_copy_statements(
+def _state_slow_peer_copies(
     matrices: Sequence[LinkMatrix], source: str
 ) -> Iterator[Statement]:
     """Yield a statement per pair of matrices in which peer-to-peer copies are slower."""
@@ -82,7 +82,7 @@ def _slow_peer_copy_statements(
         elif "P2P=Enabled" in matrix.title and matrix.kind in disabled:
             values = _compare_copies(disabled[matrix.kind], matrix, no_access)
             if values:
-                yield _matrix_statement("p2p-slower", source, matrix, values)
+                yield _state_matrix("p2p-slower", source, matrix, values)
 
 
 def _compare_copies(
@@ -130,7 +130,7 @@ def find_slow_links(rates: Mapping[Link, float]) -> list[SlowLinks]:
     one_way_links = _find_one_way_links(rates)
     if one_way_links:
         return one_way_links
-    slowest = _slowest_links(rates)
+    slowest = _list_slowest_links(rates)
     faster = rates.keys() - set(slowest)
     if not faster:
         return []
@@ -160,7 +160,7 @@ def _find_one_way_links(rates: Mapping[Link, float]) -> list[SlowLinks]:
     return one_way_links
 
 
-def _slowest_links(rates: Mapping[Link, float]) -> list[Link]:
+def _list_slowest_links(rates: Mapping[Link, float]) -> list[Link]:
     """Return the links below the first large step between sorted rates."""
     ordered = sorted(rates, key=lambda link: rates[link])
     slowest = ordered[:1]

@@ -43,7 +43,7 @@ class Statement:
         return {"kind": self.kind, "subject": self.subject, "values": dict(self.values)}
 
 
-def interval_values(interval: Interval) -> dict[str, Any]:
+def list_interval_values(interval: Interval) -> dict[str, Any]:
     """Return an interval as a value of a statement; its ends may be None."""
     fields = ("value", "low", "high", "spread", "is_wide")
     return {field: getattr(interval, field) for field in fields}
@@ -53,7 +53,9 @@ def state(kind: str, subject: str = "", /, **values: Any) -> Statement:
     """Return a statement; intervals among its values become data."""
     data = {}
     for name, value in values.items():
-        data[name] = interval_values(value) if isinstance(value, Interval) else value
+        data[name] = (
+            list_interval_values(value) if isinstance(value, Interval) else value
+        )
     return Statement(kind, subject, data)
 
 

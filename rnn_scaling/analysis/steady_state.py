@@ -18,8 +18,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rnn_scaling.analysis import change_points
-from rnn_scaling.analysis.confidence import half_width_over_batches
-from rnn_scaling.analysis.disturbance import counted_indices
+from rnn_scaling.analysis.confidence import compute_half_width_over_batches
+from rnn_scaling.analysis.disturbance import select_counted_indices
 from rnn_scaling.analysis.statements import Statement, Word
 from rnn_scaling.records.record import RunRecord
 
@@ -127,7 +127,7 @@ def analyse(
     work = np.ones(len(seconds)) if items is None else np.asarray(items, float)
     n = len(seconds)
     rate_default = (
-        _combined_rate(seconds[warmup:], work[warmup:]) if n > warmup else None
+        _combine_rates(seconds[warmup:], work[warmup:]) if n > warmup else None
     )
     if n < _MIN_ANALYSED:
         return SteadyState(StateKind.TOO_SHORT, rate_default)
@@ -166,7 +166,7 @@ def analyse_run(record: RunRecord) -> SteadyState:
       The state. Its indices are numbers of batches of the record.
     """
     batches = record.batches
-    batch_numbers = analysed_batches(record)
+    batch_numbers = count_analysed_batches(record)
     state = analyse(
         [batches.seconds[number] for number in batch_numbers],
         [batches.items[number] for number in batch_numbers],
@@ -180,9 +180,9 @@ def analyse_run(record: RunRecord) -> SteadyState:
     )
 
 
-def analysed_batches(record: RunRecord) -> Sequence[int]:
+def count_analysed_batches(record: RunRecord) -> Sequence[int]:
     """Return the numbers of the batches that `analyse_run` uses, with the warm-up."""
-    return [*range(record.batches.warmup), *counted_indices(record)]
+    return [*range(record.batches.warmup), *select_counted_indices(record)]
 
 
 class KnownRateRule:
@@ -437,7 +437,7 @@ def _find_slow_batches(series: _Series, start: int | None) -> list[int]:
     """
     first = max(series.start_up_length, start or 0)
     residual = series.y - np.median(series.y[first:])
-    sigma = change_points.robust_scale(residual[first:])
+    sigma = change_points.compute_robust_scale(residual[first:])
     limit = max(_MIN_SLOW_LOG, _MIN_SLOW_DEVIATIONS * sigma)
     sequences: list[list[int]] = []
     for i in np.flatnonzero(residual > limit).tolist():
@@ -482,14 +482,14 @@ def _complete_steady(
         if n - complete_start >= period:
             start = complete_start
     kind = StateKind.CYCLIC if period else _classify_start(series, start)
-    rate = _combined_rate(seconds[start:], work[start:])
+    rate = _combine_rates(seconds[start:], work[start:])
     return dataclasses.replace(
         state,
         kind=kind,
         start=start,
         rate_steady=rate,
         change=None if state.rate_default is None else rate / state.rate_default - 1,
-        half_width=half_width_over_batches(seconds[start:], work[start:]),
+        half_width=compute_half_width_over_batches(seconds[start:], work[start:]),
     )
 
 
@@ -565,6 +565,6 @@ def _list_steady_values(
     return values
 
 
-def _combined_rate(seconds: np.ndarray, work: np.ndarray) -> float:
+def _combine_rates(seconds: np.ndarray, work: np.ndarray) -> float:
     """Return the work per second of several batches together."""
     return float(work.sum() / seconds.sum())

@@ -64,7 +64,7 @@ def t_detectable(probability: float, power: float, degrees: float) -> float:
     """
     critical = t_quantile(probability, degrees)
     normal = NormalDist()
-    weights, scales = _error_scale_grid(degrees)
+    weights, scales = _make_error_scale_grid(degrees)
 
     # The noncentral t is a normal with an estimated scale, averaged over the scales.
     def compute_power(effect: float) -> float:
@@ -89,9 +89,11 @@ def t_foreseeable(
       degrees: Degrees of freedom of the later test.
     """
     critical = t_quantile(probability, degrees)
-    z, _, below = _normal_table()
-    weights, scales = _error_scale_grid(min(degrees, _MAX_DEGREES))
-    pilot_weights, pilot_scales = _error_scale_grid(min(pilot_degrees, _MAX_DEGREES))
+    z, _, below = _make_normal_table()
+    weights, scales = _make_error_scale_grid(min(degrees, _MAX_DEGREES))
+    pilot_weights, pilot_scales = _make_error_scale_grid(
+        min(pilot_degrees, _MAX_DEGREES)
+    )
 
     def compute_power(effect: float) -> float:
         distances = effect * pilot_scales[:, None] - critical * scales
@@ -113,8 +115,8 @@ def range_quantile(probability: float, count: int, degrees: float) -> float:
     if count == 2:
         return t_quantile((1 + probability) / 2, degrees)
     # With more degrees the range changes by 0.1 %.
-    weights, scales = _error_scale_grid(min(degrees, _MAX_DEGREES), steps=100)
-    z, density, below = _normal_table()
+    weights, scales = _make_error_scale_grid(min(degrees, _MAX_DEGREES), steps=100)
+    z, density, below = _make_normal_table()
 
     def compute_probability(x: float) -> float:
         """Return P(range of `count` numbers <= x estimated deviations)."""
@@ -144,7 +146,7 @@ def _find_root(rising: Callable[[float], float], value: float, high: float) -> f
     return high
 
 
-def _error_scale_grid(
+def _make_error_scale_grid(
     degrees: float, steps: int = 200
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return a grid over estimated / true standard error: (weights, ratios)."""
@@ -155,7 +157,7 @@ def _error_scale_grid(
 
 
 @functools.lru_cache(maxsize=1)
-def _normal_table() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _make_normal_table() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return (z, P of the cell around z, P below z) of the standard normal."""
     z = np.linspace(-6, 6, 241)
     below = np.array([NormalDist().cdf(point) for point in z])

@@ -182,14 +182,14 @@ def _compare_quantity(
     row: Row, reference: Row, quantity: Quantity
 ) -> TrainingDifference | None:
     """Return how a quantity differs; None if it agrees or proves nothing."""
-    values = _deterministic_values(row.good_runs, quantity)
-    reference_values = _deterministic_values(reference.good_runs, quantity)
+    values = _list_deterministic_values(row.good_runs, quantity)
+    reference_values = _list_deterministic_values(reference.good_runs, quantity)
     if values is None or reference_values is None:
         return None
     runs = [*row.good_runs, *reference.good_runs]
-    num_steps = min(len(values), len(reference_values), len(_common_items(runs)))
+    num_steps = min(len(values), len(reference_values), len(_find_common_items(runs)))
     tolerance = _compute_tolerance([row, reference], quantity)
-    digits = _last_digit(runs) if quantity is Quantity.LOSS else 0.0
+    digits = _find_last_digit(runs) if quantity is Quantity.LOSS else 0.0
     differing_steps = []
     for step in range(num_steps):
         value = values[step]
@@ -228,7 +228,7 @@ def _is_stable(run: RunRecord, step: int) -> bool:
     return not known_losses or max(known_losses) <= _MAX_GROWTH * abs(known_losses[0])
 
 
-def _deterministic_values(
+def _list_deterministic_values(
     runs: Sequence[RunRecord], quantity: Quantity
 ) -> Values | None:
     """Return the values that all repeats have; None if they differ or are too few."""
@@ -241,7 +241,7 @@ def _deterministic_values(
     return values[0] if known_values and len(set(values)) == 1 else None
 
 
-def _common_items(runs: Sequence[RunRecord]) -> list[int]:
+def _find_common_items(runs: Sequence[RunRecord]) -> list[int]:
     """Return the items of the first steps, as long as all runs have the same."""
     common = []
     for items in zip(*(run.batches.items for run in runs)):
@@ -251,17 +251,17 @@ def _common_items(runs: Sequence[RunRecord]) -> list[int]:
     return common
 
 
-def _last_digit(runs: Sequence[RunRecord]) -> float:
+def _find_last_digit(runs: Sequence[RunRecord]) -> float:
     """Return one unit of the last digit of losses that were read from logs, else 0."""
     units = [0.0]
     for run in runs:
         if run.log_format:
-            decimals = map(_num_decimals, run.batches.loss)
+            decimals = map(_count_decimals, run.batches.loss)
             units.append(10.0 ** -max(decimals, default=0))
     return max(units)
 
 
-def _num_decimals(loss: float | None) -> int:
+def _count_decimals(loss: float | None) -> int:
     if loss is None:
         return 0
     return len(f"{loss:.12f}".rstrip("0").partition(".")[2])

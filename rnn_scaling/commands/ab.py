@@ -102,12 +102,12 @@ def _print_answer(out: Path, options: pairs.AbOptions) -> int:
 
     def format_answer(report: Report) -> str:
         answers = [
-            *comparison_statements.ab_statements(report),
-            *comparison_statements.disturbed_statements(
+            *comparison_statements.state_sides(report),
+            *comparison_statements.state_disturbed_runs(
                 report, comparison_statements.A_AND_B
             ),
             *comparison_statements.step_time_statements(report),
         ]
-        return f"{wording.sentences(answers)}\n{settings}"
+        return f"{wording.write_sentences(answers)}\n{settings}"
 
     return comparison.compare(out / "a", out / "b", question, answer=format_answer)

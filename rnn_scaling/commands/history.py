@@ -139,7 +139,7 @@ def add(
     from rnn_scaling.analysis.history import entries
     from rnn_scaling.records import folder as folders
     from rnn_scaling.records import history
-    from rnn_scaling.reports.wording import sentence
+    from rnn_scaling.reports.wording import write_sentence
 
     named_commit = commits.resolve(commit) if commit else None
     if commit and not named_commit:
@@ -165,9 +165,9 @@ def add(
     statements = []
     for candidate in candidates:
         statements += _add_entry(candidate, seen_runs, folder)
-    rows = entries.rows_of_entries(contents, named_commit)
+    rows = entries.make_rows_of_entries(contents, named_commit)
     statements += _state_disturbances(rows, contents)
-    print("\n".join(map(sentence, statements)))
+    print("\n".join(map(write_sentence, statements)))
     return entry.EXIT_OK
 
 

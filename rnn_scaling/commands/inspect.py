@@ -21,7 +21,7 @@ from rnn_scaling.sweeps.plan import plan, split
 from rnn_scaling.sweeps.suite_trainer import SuiteTrainer
 from rnn_scaling.system import entry
 from rnn_scaling.system.files import input_files
-from rnn_scaling.system.machine.gpus import machine_size
+from rnn_scaling.system.machine.gpus import describe_machine_size
 
 USAGE = f"""\
 How many operators does the graph have, how many kernels does a step run, and where does
@@ -118,7 +118,7 @@ def main(words: Sequence[str], trainer: Sequence[str] = TRAINER) -> int:
     if mistakes:
         raise flags.FlagErrors(mistakes)
     (options, conduct_options), lists = split(words, groups)
-    runs = plan({**_DEFAULTS, **lists}, **machine_size())
+    runs = plan({**_DEFAULTS, **lists}, **describe_machine_size())
     out = Path(options.out)
     suite_trainer = SuiteTrainer(trainer, conduct_options.launch)
     conductor = Conductor(out, conduct_options, suite_trainer, ["inspect", *words])

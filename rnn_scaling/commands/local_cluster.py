@@ -11,7 +11,7 @@ from rnn_scaling.sweeps.command_lines import LOCAL_CLUSTER, TRAINER
 from rnn_scaling.sweeps.limited_links import run as limited_links
 from rnn_scaling.system import entry
 
-_MODES = ", ".join(registry.distributed_modes())
+_MODES = ", ".join(registry.list_distributed_modes())
 
 _USAGE = f"""\
 Runs the trainer as a cluster on this machine: every worker, parameter server and

@@ -34,7 +34,7 @@ from rnn_scaling.reports.prediction import (
     format_text,
     to_json,
 )
-from rnn_scaling.reports.wording import sentence
+from rnn_scaling.reports.wording import write_sentence
 from rnn_scaling.system import entry
 from rnn_scaling.system.files import terminal
 
@@ -143,7 +143,7 @@ def collect_answers(
             answers.append(answer(item))
         except CannotPredict as e:
             refusals.append(e.statement)
-    lines = [sentence(statement) for statement in refusals]
+    lines = [write_sentence(statement) for statement in refusals]
     if not answers:
         raise entry.Refusal(*lines)
     entry.warn(*lines)
@@ -165,14 +165,16 @@ def predict_changes(options: PredictionOptions) -> list[Sensitivity]:
         curve = series.curve
         devices = options.num_devices or (curve.points[-1].devices,)
         prediction = series.predict(devices, options.far)
-        compared = changes.changes_to_compare(curve, user_changes)
+        compared = changes.list_changes_to_compare(curve, user_changes)
         share = sizing.find_fixed_share(series.rows[-1], rows) if series.rows else None
         left_out = []
         for statement in prediction.statements:
             if statement.kind == "prediction-left-out-far":
                 left_out.append(statement)
         for point in prediction.points:
-            effect = changes.sensitivity(prediction, point.devices, compared, share)
+            effect = changes.compute_sensitivity(
+                prediction, point.devices, compared, share
+            )
             statements = list(effect.statements)
             if len(compared) < len(user_changes):
                 statements.append(Statement("whatif-link-left-out"))

@@ -94,7 +94,7 @@ def _read_folder(folder: Path, options: PredictionOptions) -> list[MeasuredSerie
     if not all_series:
         reason = "no run measured a rate"
         if not content.runs:
-            reason = f"{content.empty_reason}{folders.subfolder_hint(folder)}"
+            reason = f"{content.empty_reason}{folders.suggest_subfolders(folder)}"
         raise entry.Refusal(f"{folder}: {reason}")
     return all_series
 

@@ -15,7 +15,7 @@ from rnn_scaling.analysis.statements import Statement
 from rnn_scaling.config.run_options import OutputOptions
 from rnn_scaling.records import record as records
 from rnn_scaling.reports import mlperf_log
-from rnn_scaling.reports.wording import sentence
+from rnn_scaling.reports.wording import write_sentence
 from rnn_scaling.system import entry
 from rnn_scaling.system.files.output_files import RECORD_IN_LOG_DIR, write_text
 from rnn_scaling.training.observers import Batch, Observer, OutputError, RunView
@@ -56,7 +56,7 @@ class Notices(Observer):
     def notice(self, statement: Statement) -> None:
         is_warning = statement.kind.startswith("warn-")
         report = entry.warn if is_warning else entry.note
-        report(sentence(statement))
+        report(write_sentence(statement))
 
 
 class EventFiles(Observer):
@@ -119,7 +119,7 @@ class EventFiles(Observer):
             self._write_record()
             event_files.write_run(self._log_dir, self._run.step.graph(), record)
         except Exception as e:
-            raise OutputError(self._flag, entry.first_line(e), "folder") from e
+            raise OutputError(self._flag, entry.find_first_line(e), "folder") from e
 
     def _write_record(self) -> None:
         assert self._record is not None

@@ -29,7 +29,7 @@ Runs the trainer for every combination of the values: any of its flags (./run.sh
 --help) accepts a list. Defaults:
 
     --encoder_type={",".join(_ENCODERS)}
-    --variable_update={",".join(registry.swept_modes())}
+    --variable_update={",".join(registry.list_swept_modes())}
     --num_devices=1,2,...,N    N: all GPUs, or all CPU cores; 1,2,4,... above 8
     --preset=large on GPUs, small on CPUs
 
@@ -40,7 +40,7 @@ Other defaults depend on these flags:
         --encoder_type={_ENCODERS[0]} --variable_update=independent,replicated
         --data_source=constant
     --num_workers=1,2,4
-        --variable_update={",".join(registry.swept_modes(distributed=True))}
+        --variable_update={",".join(registry.list_swept_modes(distributed=True))}
         --num_devices=1
 
 A flag that only some runs read is passed only to them. The records and the report go to

@@ -131,7 +131,7 @@ def read_configuration(
     from rnn_scaling.cluster import launch as launches
     from rnn_scaling.config import conflicts, flags
     from rnn_scaling.config import run_config as configs
-    from rnn_scaling.system.machine.cores import available_cores, share_of_cores
+    from rnn_scaling.system.machine.cores import list_available_cores, share_of_cores
     from rnn_scaling.system.machine.gpus import count_visible_gpus
 
     options, lines = flags.parse_with_errors(words, configs.OPTIONS)
@@ -139,7 +139,7 @@ def read_configuration(
     address = str(options.get("coordinator_address", ""))
     launch = launches.detect_launch(os.environ, address, socket.gethostname())
     num_gpus = count_visible_gpus()
-    num_cores = len(available_cores())
+    num_cores = len(list_available_cores())
     if launch is not None:
         num_cores = share_of_cores(launch.local_size)
         # Otherwise the launcher chose the GPUs of this process.

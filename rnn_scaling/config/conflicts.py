@@ -37,9 +37,9 @@ from rnn_scaling.models.extension import switch
 from rnn_scaling.models.workloads import WORKLOADS
 from rnn_scaling.system.files import input_files
 from rnn_scaling.system.files.output_files import RECORD_IN_LOG_DIR
-from rnn_scaling.system.machine.cores import available_cores
+from rnn_scaling.system.machine.cores import list_available_cores
 from rnn_scaling.system.machine.gpus import count_visible_gpus, explain_uneven_towers
-from rnn_scaling.system.machine.system import cpuinfo_values, read_text
+from rnn_scaling.system.machine.system import list_cpuinfo_values, read_text
 from rnn_scaling.system.processes import other_python
 
 # Allowed values of options for frameworks other than ours; the remedy is the first.
@@ -88,7 +88,9 @@ def check_command_line(
     user_options, faults = flags.parse_with_errors(words, OPTIONS)
     user_options = {**(defaults or {}), **user_options}
     num_gpus = count_visible_gpus()
-    config = resolve(user_options, num_gpus=num_gpus, num_cores=len(available_cores()))
+    config = resolve(
+        user_options, num_gpus=num_gpus, num_cores=len(list_available_cores())
+    )
     faults = [*lines, *faults, *find_problems(config, user_options, num_gpus=num_gpus)]
     if faults:
         raise flags.FlagErrors(faults)
@@ -178,7 +180,7 @@ def _check_kernels(config: RunConfig, num_gpus: int) -> Iterator[str]:
 def _check_operators(config: RunConfig, num_gpus: int) -> Iterator[str]:
     """Check the environment variable of our operators against this machine."""
     if value := os.environ.get(switch.SWITCH):
-        units = " ".join(cpuinfo_values(read_text("/proc/cpuinfo"), "flags")[:1])
+        units = " ".join(list_cpuinfo_values(read_text("/proc/cpuinfo"), "flags")[:1])
         yield from filter(None, [switch.find_problem(value, units.split())])
 
 

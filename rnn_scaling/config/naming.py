@@ -33,7 +33,7 @@ CHOICE_OPTIONS = frozenset(
 _DEFAULT_MODEL = OPTIONS["model"].default
 
 
-def network_name(config: Mapping[str, Any]) -> str:
+def name_network(config: Mapping[str, Any]) -> str:
     """Return the first part of a run's name.
 
     It is the user's program, another framework, the encoder, or the workload if that
@@ -66,7 +66,7 @@ def drop_network_options(names: Iterable[str], config: Mapping[str, Any]) -> lis
     return [
         name
         for name in names
-        if name not in ("model", FRAMEWORK) or network_name(config) != config.get(name)
+        if name not in ("model", FRAMEWORK) or name_network(config) != config.get(name)
     ]
 
 
@@ -75,7 +75,7 @@ def make_program_key(config: Mapping[str, Any]) -> tuple[Any, ...]:
     return config.get(TRAINER), config.get(FRAMEWORK, OWN_FRAMEWORK)
 
 
-def recorded_work(config: Mapping[str, Any]) -> tuple[Any, ...] | None:
+def find_recorded_work(config: Mapping[str, Any]) -> tuple[Any, ...] | None:
     """Return the model and the batch size, as far as a record contains them.
 
     Returns:

@@ -518,12 +518,12 @@ def find_mode(name: Any) -> UpdateMode:
     return VARIABLE_UPDATES.get(name, _UNKNOWN_MODE)
 
 
-def distributed_modes() -> list[str]:
+def list_distributed_modes() -> list[str]:
     """Return the modes in which several processes can take part."""
     return [name for name, mode in VARIABLE_UPDATES.items() if mode.is_distributed]
 
 
-def swept_modes(distributed: bool = False) -> list[str]:
+def list_swept_modes(distributed: bool = False) -> list[str]:
     """Return the modes that a sweep runs if the user names none.
 
     Args:
@@ -541,7 +541,7 @@ def reads(table: Table, name: str, option: str) -> bool:
     return name in table and option in table[name].reads
 
 
-def input_free_source(source: Any) -> str:
+def find_input_free_source(source: Any) -> str:
     """Return a source without input costs, which shows how much the input costs.
 
     Returns:

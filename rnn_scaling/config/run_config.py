@@ -199,7 +199,7 @@ def _resolve_data(values: dict[str, Any], user_options: Mapping[str, Any]) -> No
         )
 
 
-def pool_sizes(config: RunConfig, num_cores: int) -> tuple[int, int]:
+def choose_pool_sizes(config: RunConfig, num_cores: int) -> tuple[int, int]:
     """Return the number of inter-op and of intra-op threads of a run.
 
     With one core per device, there is one inter-op thread per device. With one less,

@@ -19,15 +19,15 @@ def find_axis(config: Mapping[str, Any]) -> str:
     return "num_workers" if mode.is_distributed else "num_devices"
 
 
-def num_workers(config: Mapping[str, Any]) -> int:
+def count_workers(config: Mapping[str, Any]) -> int:
     """Return the number of worker processes; 1 if the mode has only one process."""
     mode = registry.find_mode(config.get("variable_update"))
     return config.get("num_workers", 1) if mode.is_distributed else 1
 
 
-def num_devices(config: Mapping[str, Any]) -> int:
+def count_devices(config: Mapping[str, Any]) -> int:
     """Return the devices of all workers."""
-    return config["num_devices"] * num_workers(config)
+    return config["num_devices"] * count_workers(config)
 
 
 def describe(workers: int, devices_per_worker: int) -> str:

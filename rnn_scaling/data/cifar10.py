@@ -44,7 +44,7 @@ def build(feed: Feed) -> Source:
         )
         return ImageBatch(images, tf.cast(record_bytes[:, 0], tf.int64))
 
-    with tf.device(pipeline.host_device(feed.devices[0])):
+    with tf.device(pipeline.name_host_device(feed.devices[0])):
         records = tf.data.FixedLengthRecordDataset(
             paths, image_files.RECORD_BYTES, buffer_size=_BUFFER_BYTES
         )

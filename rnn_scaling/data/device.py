@@ -71,7 +71,7 @@ def draw(feed: Feed, step: tf.Tensor, tower: int | tf.Tensor, batch_size: int) -
       batch_size: Samples of the batch.
     """
 
-    def stream_seed(stream: int) -> tf.Tensor:
+    def derive_stream_seed(stream: int) -> tf.Tensor:
         return seed_pair(feed.seed, step, 2 * tower + stream)
 
     options = feed.options
@@ -79,7 +79,7 @@ def draw(feed: Feed, step: tf.Tensor, tower: int | tf.Tensor, batch_size: int) -
     batch = layout.draw(
         batch_size,
         feed.max_lengths,
-        stream_seed,
+        derive_stream_seed,
         is_ragged=options.random_lengths,
         has_full=not options.ragged_batches,
     )

@@ -31,7 +31,7 @@ def build(feed: Feed) -> Source:
         tower = first_tower + index % num_towers
         return device.draw(feed, index // num_towers, tower, batch_size)
 
-    with tf.device(pipeline.host_device(feed.devices[0])):
+    with tf.device(pipeline.name_host_device(feed.devices[0])):
         dataset = tf.data.Dataset.counter().map(
             draw_batch, num_parallel_calls=feed.options.num_parallel_calls
         )

@@ -107,7 +107,7 @@ def map_devices(
     return results
 
 
-def host_device(device: str) -> str:
+def name_host_device(device: str) -> str:
     """Return the name of the first CPU of the task that `device` belongs to."""
     return (
         tf.DeviceSpec.from_string(device)
@@ -126,7 +126,7 @@ def _take_prefetched(
         list(devices),
         max_buffer_size=buffer_size,
         prefetch_buffer_size=buffer_size,
-        source_device=host_device(devices[0]),
+        source_device=name_host_device(devices[0]),
     )
     return iterator.get_next
 
@@ -135,7 +135,7 @@ def _take_on_demand(
     dataset: tf.data.Dataset, devices: Sequence[str]
 ) -> Callable[[], list[Any]]:
     """Return a function that takes batches from the host's pipeline and copies them."""
-    host = host_device(devices[0])
+    host = name_host_device(devices[0])
     with tf.device(host):
         iterator = iter(dataset)
 
@@ -167,7 +167,7 @@ def distribute(
       num_samples: Samples per epoch; None if they are not counted.
     """
     options = feed.options
-    with tf.device(host_device(feed.devices[0])):
+    with tf.device(name_host_device(feed.devices[0])):
         if feed.split:
             dataset = _split(dataset, feed)
         if feed.first_step:

@@ -52,7 +52,7 @@ def build(feed: Feed) -> Source:
     layout = feed.layout
     assert isinstance(layout, TextLayout)
     checked = corpus.check(feed.options, layout.sides)
-    with tf.device(pipeline.host_device(feed.devices[0])):
+    with tf.device(pipeline.name_host_device(feed.devices[0])):
         tables = [
             _make_table(side.words, feed.options.unk_id) for side in checked.sides
         ]

@@ -92,7 +92,7 @@ def build(feed: Feed) -> Source:
     batch_size = feed.pipeline_batch_sizes[0]
     # One global batch that the towers share, or one batch per tower.
     batches_per_step = 1 if feed.split else len(feed.devices)
-    with tf.device(pipeline.host_device(feed.devices[0])):
+    with tf.device(pipeline.name_host_device(feed.devices[0])):
         # Records are selected in batches before they are decoded, so that the records
         # of other workers and of steps before a checkpoint cost little.
         batches = (

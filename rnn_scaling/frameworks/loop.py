@@ -337,7 +337,7 @@ class _TrainerRun:
             error = RuntimeError(cause)
         recorder.close(error)
         self._clean_up()
-        message = entry.first_line(error)
+        message = entry.find_first_line(error)
         if not cause and not is_own:
             message = f"{type(error).__name__}: {message}"
         if self._rank:

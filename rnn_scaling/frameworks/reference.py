@@ -81,7 +81,7 @@ def build_task(
             tuple((r.loss_sum / r.loss_items).tolist()) for r in results
         ),
         sgd_learning_rate=learning_rate,
-        flops_per_item=workloads.flops_per_item(config.flat(), feed.max_lengths),
+        flops_per_item=workloads.count_flops_per_item(config.flat(), feed.max_lengths),
         parameters=_count_parameters(config, workload),
         result_file=config.output.result_file,
         threads=_choose_num_threads(config.devices, len(cores)),

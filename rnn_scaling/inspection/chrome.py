@@ -93,7 +93,7 @@ def _make_kernel_event(
         "name": kernel.type,
         "cat": kernel.phase,
         "pid": process,
-        "tid": tracks[process, _lane_name(kernel)],
+        "tid": tracks[process, _name_lane(kernel)],
         "args": args,
     }
     return _complete_event(event, kernel.start_ns, kernel.end_ns, zero_ns)
@@ -115,7 +115,7 @@ def _number_tracks(steps: Sequence[TracedStep]) -> dict[tuple[int, str], int]:
     for step in steps:
         for kernel in step.kernels:
             if kernel.kind != WAIT:
-                lanes.add((_process_number(kernel.tower), _lane_name(kernel)))
+                lanes.add((_process_number(kernel.tower), _name_lane(kernel)))
     tracks: dict[tuple[int, str], int] = {}
     last_track = 0
     for process, lane in sorted(lanes):
@@ -130,8 +130,8 @@ def _complete_event(
 ) -> dict[str, Any]:
     """Return an event with a start and a duration (phase X, "complete")."""
     times = {
-        "ts": _in_microseconds(start_ns - zero_ns),
-        "dur": _in_microseconds(end_ns - start_ns),
+        "ts": _convert_to_microseconds(start_ns - zero_ns),
+        "dur": _convert_to_microseconds(end_ns - start_ns),
     }
     return {"ph": "X", **event, **times}
 
@@ -146,18 +146,20 @@ def _make_name_events(
     ]
     processes.append((_process_number(None), "all towers", "steps"))
     for index, (process, name, track_name) in enumerate(processes):
-        yield _metadata_event("process_name", process, process, name=name)
-        yield _metadata_event("process_sort_index", process, process, sort_index=index)
-        yield _metadata_event("thread_name", process, process, name=track_name)
-        yield _metadata_event("thread_sort_index", process, process, sort_index=0)
+        yield _make_metadata_event("process_name", process, process, name=name)
+        yield _make_metadata_event(
+            "process_sort_index", process, process, sort_index=index
+        )
+        yield _make_metadata_event("thread_name", process, process, name=track_name)
+        yield _make_metadata_event("thread_sort_index", process, process, sort_index=0)
     for (process, lane), track in tracks.items():
-        yield _metadata_event("thread_name", process, track, name=lane)
-        yield _metadata_event(
+        yield _make_metadata_event("thread_name", process, track, name=lane)
+        yield _make_metadata_event(
             "thread_sort_index", process, track, sort_index=track - process
         )
 
 
-def _metadata_event(
+def _make_metadata_event(
     kind: str, process: int, track: int, **values: Any
 ) -> dict[str, Any]:
     return {"ph": "M", "name": kind, "pid": process, "tid": track, "args": values}
@@ -182,7 +184,7 @@ def _main_track(tower: int | None) -> dict[str, int]:
     return {"pid": process, "tid": process}
 
 
-def _lane_name(kernel: KernelEvent) -> str:
+def _name_lane(kernel: KernelEvent) -> str:
     """Return the name of a kernel's track: its device and its thread or stream."""
     # Streams of different GPUs have the same names.
     device = kernel.device.rpartition("/")[2].removeprefix("device:")
@@ -207,11 +209,11 @@ def _make_wait_events(
     yield {
         "ph": "b",
         **wait,
-        "ts": _in_microseconds(kernel.start_ns - zero_ns),
+        "ts": _convert_to_microseconds(kernel.start_ns - zero_ns),
         "args": _kernel_args(number, kernel),
     }
-    yield {"ph": "e", **wait, "ts": _in_microseconds(kernel.end_ns - zero_ns)}
+    yield {"ph": "e", **wait, "ts": _convert_to_microseconds(kernel.end_ns - zero_ns)}
 
 
-def _in_microseconds(nanoseconds: int) -> float:
+def _convert_to_microseconds(nanoseconds: int) -> float:
     return nanoseconds / 1000

@@ -13,7 +13,7 @@ from rnn_scaling.inspection.operators import COPY, TracedStep
 from rnn_scaling.inspection.trace_databases.sweep import Union
 from rnn_scaling.records.certificate import Check
 from rnn_scaling.records.step_parts import BACKWARD, FORWARD
-from rnn_scaling.system.machine.cores import available_cores
+from rnn_scaling.system.machine.cores import list_available_cores
 from rnn_scaling.training.engines.local import Engine
 from rnn_scaling.training.train_step import TrainStep
 
@@ -165,7 +165,7 @@ def _compare_with_cores(times: _StepTimes) -> Check:
 
     If the clock leaves out a part of the step, its cores seem to do too much work.
     """
-    num_cores = len(available_cores())
+    num_cores = len(list_available_cores())
     busy_cores = times.core_s / times.clock_s
     text = (
         f"busy cores: {busy_cores:.2f} of {num_cores} on average, in {_NUM_STEPS} "

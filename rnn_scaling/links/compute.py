@@ -70,7 +70,7 @@ class ComputeWork:
         """Trace, choose the products per repeat, and return the seconds of one."""
         self.seconds()
         shortest = min(self.seconds() for _ in range(rounds.NUM_WARM_CALLS - 1))
-        self.calls = rounds.calls_per_repeat(shortest, _TARGET_S, _MAX_CALLS)
+        self.calls = rounds.choose_calls_per_repeat(shortest, _TARGET_S, _MAX_CALLS)
         return shortest
 
 

@@ -403,7 +403,9 @@ class _LinkTimer:
     def prepare(self, size: int) -> _SizedCopy:
         """Warm up, and choose the number of copies per repeat."""
         self.seconds(size, 1)
-        calls = rounds.calls_per_repeat(self.seconds(size, 1), max_calls=_MAX_CALLS)
+        calls = rounds.choose_calls_per_repeat(
+            self.seconds(size, 1), max_calls=_MAX_CALLS
+        )
         return _SizedCopy(self, size, calls)
 
     def seconds(self, size: int, calls: int) -> float:

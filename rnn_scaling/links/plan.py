@@ -14,18 +14,18 @@ from rnn_scaling.config import all_reduce_spec, flags
 from rnn_scaling.config import run_config as config
 from rnn_scaling.config.flags import option
 from rnn_scaling.config.registry import ALL_REDUCES
-from rnn_scaling.config.run_config import pool_sizes
+from rnn_scaling.config.run_config import choose_pool_sizes
 from rnn_scaling.links.series import (
     FLOAT32_BYTES,
     list_sizes,
 )
 from rnn_scaling.system.files.terminal import format_bytes, format_count
 from rnn_scaling.system.machine import system
-from rnn_scaling.system.machine.cores import available_cores
+from rnn_scaling.system.machine.cores import list_available_cores
 from rnn_scaling.system.machine.gpus import (
     count_visible_gpus,
     explain_uneven_towers,
-    free_gpu_memory_mib,
+    read_free_gpu_memory_mib,
 )
 
 _MEMORY = "memory"
@@ -160,7 +160,7 @@ def make(words: Sequence[str]) -> Plan:
       DeviceError: If nvidia-smi does not report the free memory of a GPU.
     """
     num_gpus = count_visible_gpus()
-    num_cores = len(available_cores())
+    num_cores = len(list_available_cores())
     values, lines = flags.parse_with_errors(words, flags.collect_fields([LinkOptions]))
     unchecked = LinkOptions(**values)
     parts = unchecked.measure.split(",")
@@ -293,7 +293,7 @@ class _Planner:
         self._num_gpus = num_gpus
         self._num_cores = num_cores
         self.left_out = left_out
-        free_bytes = system.available_memory_bytes()
+        free_bytes = system.find_available_memory_bytes()
         if free_bytes is None:
             raise OSError(
                 "the system does not report how much memory is free; measure on Linux, "
@@ -523,7 +523,7 @@ def _choose_threads(
         num_gpus = ranks
         cores = num_cores
     resolved = config.resolve(options, num_gpus=num_gpus, num_cores=num_cores)
-    return pool_sizes(resolved, cores)
+    return choose_pool_sizes(resolved, cores)
 
 
 def _describe_devices(device: str, ranks: int, num_physical: int) -> str:
@@ -550,4 +550,4 @@ def read_free_gpu_bytes(num_gpus: int) -> int:
     Raises:
       DeviceError: If nvidia-smi does not report it.
     """
-    return int(min(free_gpu_memory_mib(gpu) for gpu in range(num_gpus)) * 2**20)
+    return int(min(read_free_gpu_memory_mib(gpu) for gpu in range(num_gpus)) * 2**20)

@@ -54,7 +54,7 @@ class RoundJob:
         return (self.clock() - start) / self.calls
 
 
-def calls_per_repeat(
+def choose_calls_per_repeat(
     seconds: float, target_s: float = _TARGET_S, max_calls: int = _MAX_CALLS
 ) -> int:
     """Return the number of calls of this duration per repeat; 1 for long calls."""
@@ -68,7 +68,7 @@ def prepare(call: Call, clock: Clock = time.perf_counter) -> RoundJob:
         start = clock()
         call()
         times.append(clock() - start)
-    return RoundJob(call, calls_per_repeat(min(times)), clock)
+    return RoundJob(call, choose_calls_per_repeat(min(times)), clock)
 
 
 def measure_points(

@@ -19,8 +19,8 @@ from rnn_scaling.links import series
 from rnn_scaling.links.processes import WorkerOutcome
 from rnn_scaling.system import entry
 from rnn_scaling.system.files.output_files import write_bytes
-from rnn_scaling.system.machine.cores import available_cores, bind_to_cores
-from rnn_scaling.system.machine.environment import cpu_vector_units
+from rnn_scaling.system.machine.cores import bind_to_cores, list_available_cores
+from rnn_scaling.system.machine.environment import list_cpu_vector_units
 from rnn_scaling.system.machine.gpus import DeviceError, prepare_cuda_order
 from rnn_scaling.system.machine.load import NOTICEABLE_LOAD, LoadMeter
 from rnn_scaling.system.machine.onednn import turn_on_onednn
@@ -46,7 +46,9 @@ def main(argv: Sequence[str]) -> int:
             request, lambda outcome: write_bytes(pickle.dumps(outcome), result)
         )
     except MemoryError as e:
-        return entry.fail(f"out of memory ({entry.first_line(e)}); lower --max_bytes")
+        return entry.fail(
+            f"out of memory ({entry.find_first_line(e)}); lower --max_bytes"
+        )
     except DeviceError as e:
         return entry.fail(str(e))
     return 0
@@ -56,7 +58,7 @@ def _measure_host_memory(request: dict[str, Any], write: Write) -> None:
     from rnn_scaling.links import host_memory
 
     measured_series = host_memory.measure(
-        request["sizes"], request["rounds"], available_cores(), _report
+        request["sizes"], request["rounds"], list_available_cores(), _report
     )
     write(WorkerOutcome(tuple(measured_series)))
 
@@ -92,13 +94,13 @@ def _measure_products(request: dict[str, Any], write: Write) -> None:
     """Measure matrix products of every type on all devices at once."""
     if request["device"] == "cpu":
         # Like the runs of text models, which look for these rates.
-        turn_on_onednn(cpu_vector_units(read_text("/proc/cpuinfo")) or ())
+        turn_on_onednn(list_cpu_vector_units(read_text("/proc/cpuinfo")) or ())
     engine = _start(request)
     from rnn_scaling.links import compute
     from rnn_scaling.training.engines.local import uses_onednn
 
     cores = request["cores_per_device"]
-    meter = LoadMeter(available_cores())
+    meter = LoadMeter(list_available_cores())
     products = compute.measure(
         engine.devices,
         shapes=[tuple(shape) for shape in request["shapes"]],

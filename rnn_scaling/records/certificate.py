@@ -76,18 +76,20 @@ def merge(certificates: Iterable[Certificate]) -> Certificate | None:
     if not certificates:
         return None
     return dataclasses.replace(
-        min(certificates, key=_severity_key),
+        min(certificates, key=_make_severity_key),
         replicas=sum(c.replicas for c in certificates),
-        loss_difference=_largest_known(c.loss_difference for c in certificates),
-        weights_difference=_largest_known(c.weights_difference for c in certificates),
-        weights_moved=_largest_known(c.weights_moved for c in certificates),
+        loss_difference=_find_largest_known(c.loss_difference for c in certificates),
+        weights_difference=_find_largest_known(
+            c.weights_difference for c in certificates
+        ),
+        weights_moved=_find_largest_known(c.weights_moved for c in certificates),
         checks=_select_worst_checks(
             chain.from_iterable(c.checks for c in certificates)
         ),
     )
 
 
-def _severity_key(certificate: Certificate) -> tuple[bool, bool]:
+def _make_severity_key(certificate: Certificate) -> tuple[bool, bool]:
     """Return a sort key that is lowest for faults of the inputs."""
     return certificate.holds, certificate.verdict not in _INPUT_VERDICTS
 
@@ -106,5 +108,5 @@ def _check_severity(check: Check) -> tuple[bool, float]:
     return check.holds is not False, -(check.difference or 0.0)
 
 
-def _largest_known(numbers: Iterable[float | None]) -> float | None:
+def _find_largest_known(numbers: Iterable[float | None]) -> float | None:
     return max((number for number in numbers if number is not None), default=None)

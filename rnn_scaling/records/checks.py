@@ -33,8 +33,8 @@ from rnn_scaling.records.workers import (
     Rank,
     Workers,
     batch_seconds,
+    count_towers,
     sum_over_ranks,
-    tower_counts,
 )
 
 ROUNDING = 1e-6  # relative difference of sums that rounding can cause
@@ -138,7 +138,7 @@ def find_unit_faults(config: Mapping[str, Any], unit: str) -> Iterator[str]:
     model = config.get("model", configs.OPTIONS["model"].default)
     if TRAINER in config or not isinstance(model, str) or model not in WORKLOADS:
         return
-    expected = workloads.item_unit({**config, "model": model})
+    expected = workloads.name_item_unit({**config, "model": model})
     if unit != expected:
         yield f"unit is {quote(unit)}; expected {expected!r}, which --model={model} counts"
 
@@ -472,8 +472,8 @@ def _find_sum_faults(
     expected_lists: dict[str, Sequence] = {
         "seconds": batch_seconds(ranks, batches.warmup, count),
         "items": sum_over_ranks(ranks, "items", count),
-        "tower_items": tower_counts(ranks, "tower_items", count),
-        "tower_positions": tower_counts(ranks, "tower_positions", count),
+        "tower_items": count_towers(ranks, "tower_items", count),
+        "tower_positions": count_towers(ranks, "tower_positions", count),
     }
     for name, expected_values in expected_lists.items():
         pairs = zip(getattr(batches, name), expected_values)

@@ -109,7 +109,7 @@ def encode(value: Any) -> Any:
         kind: Any = type(value)
         missing_fields = getattr(value, "missing", ())
         fields = {}
-        for field in _file_fields(kind):
+        for field in _list_file_fields(kind):
             item = getattr(value, field.name)
             is_optional = isinstance(value, Sparse) or field.metadata.get("former")
             if field.name not in missing_fields and not (is_optional and item is None):
@@ -139,7 +139,7 @@ def quote(value: Any) -> str:
     )
 
 
-def not_null(annotation: Any) -> Any:
+def require_not_null(annotation: Any) -> Any:
     """Return the type of a value that is not null."""
     if typing.get_origin(annotation) not in (Union, types.UnionType):
         return annotation
@@ -162,7 +162,7 @@ def _are_numbers(values: Sequence[Any], low: float, high: float) -> bool:
 
 
 @functools.cache
-def _file_fields(kind: Any) -> list[dataclasses.Field]:
+def _list_file_fields(kind: Any) -> list[dataclasses.Field]:
     """Return the fields that a file contains."""
     fields = dataclasses.fields(kind)
     return [field for field in fields if field.name not in ("extra_fields", "missing")]
@@ -178,7 +178,7 @@ def _make_decoder(annotation: Any, or_null: str = "") -> Decode:
       annotation: The type.
       or_null: Appended to the rule in faults if the value may be null.
     """
-    kind = not_null(annotation)
+    kind = require_not_null(annotation)
     if kind is not annotation:
         decode_value = _make_decoder(kind, " or null")
         return lambda value, path, faults: (
@@ -214,7 +214,7 @@ def _describe_type(annotation: Any) -> str:
         return number_range.words
     if annotation in _SCALARS:
         return _SCALARS[annotation]
-    kind = not_null(annotation)
+    kind = require_not_null(annotation)
     if kind is not annotation:
         return f"{_describe_type(kind)} or null"
     return "a list" if typing.get_origin(annotation) is tuple else "an object"
@@ -250,8 +250,8 @@ def _number_decoder(number_range: Range, rule: str) -> Decode:
 
 def _make_tuple_decoder(item_type: Any, rule: str) -> Decode:
     decode_item = _make_decoder(item_type)
-    number_range = _number_range(not_null(item_type))
-    may_be_null = not_null(item_type) is not item_type
+    number_range = _number_range(require_not_null(item_type))
+    may_be_null = require_not_null(item_type) is not item_type
 
     def decode_tuple(value: Any, path: str, faults: Faults) -> Any:
         if type(value) is not list:
@@ -315,7 +315,7 @@ def _make_part_decoder(kind: Any, rule: str) -> Decode:
     hints = typing.get_type_hints(kind, include_extras=True)
     plan = []  # decided once per type, because a folder has many records
     keys = set()
-    for field in _file_fields(kind):
+    for field in _list_file_fields(kind):
         hint = hints[field.name]
         key = field.metadata.get("key", field.name)
         older_key = field.metadata.get("older", key)
@@ -334,7 +334,7 @@ def _make_part_decoder(kind: Any, rule: str) -> Decode:
     has_missing = "missing" in hints
     names = frozenset(field.key for field in plan)
     decode_extra_field = _make_decoder(
-        typing.get_args(not_null(hints["extra_fields"]))[1]
+        typing.get_args(require_not_null(hints["extra_fields"]))[1]
     )
 
     def decode_part(value: Any, path: str, faults: Faults) -> Any:

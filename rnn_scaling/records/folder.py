@@ -202,7 +202,7 @@ def _is_copy(a: RunRecord, b: RunRecord) -> bool:
     return len(a.batches.seconds) > 1 and is_equal
 
 
-def subfolder_hint(folder: Path) -> str:
+def suggest_subfolders(folder: Path) -> str:
     """Return the end of an error about a folder without runs.
 
     Returns:

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from rnn_scaling.records import record
-from rnn_scaling.records.decoding import Name, Part, Range, not_null
+from rnn_scaling.records.decoding import Name, Part, Range, require_not_null
 from rnn_scaling.system.files.input_files import format_json
 
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
@@ -61,7 +61,7 @@ def _describe(annotation: Any, definitions: dict[str, Schema]) -> Schema:
       annotation: The type of the field.
       definitions: Receives the schema of each part, by its name.
     """
-    kind = not_null(annotation)
+    kind = require_not_null(annotation)
     if kind is not annotation:
         return {"anyOf": [_describe(kind, definitions), {"type": "null"}]}
     if kind in _PLAIN_TYPES:

@@ -73,7 +73,7 @@ def hold(folder: Path, name: str, user: str, remedy: str) -> Iterator[Hold]:
                 f"wait for it, end it or {remedy}"
             )
         os.ftruncate(handle, 0)
-        os.pwrite(handle, f"{_holder_text()}\n".encode(), 0)
+        os.pwrite(handle, f"{_format_holder()}\n".encode(), 0)
         yield Hold(path, handle)
     finally:
         os.close(handle)
@@ -96,7 +96,7 @@ def is_held_by_another(path: Path) -> bool:
     try:
         fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
-        return _read_holder(handle) != _holder_text()
+        return _read_holder(handle) != _format_holder()
     except OSError:  # a file system without locks
         return False
     else:
@@ -125,5 +125,5 @@ def _read_holder(handle: int) -> str:
     return os.pread(handle, 200, 0).decode("utf-8", "replace").strip()
 
 
-def _holder_text() -> str:
+def _format_holder() -> str:
     return f"pid {os.getpid()} on {socket.gethostname()}"

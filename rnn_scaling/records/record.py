@@ -29,8 +29,8 @@ from rnn_scaling.records.decoding import (
     PositiveNumber,
     decode,
     encode,
-    not_null,
     quote,
+    require_not_null,
 )
 from rnn_scaling.records.environment import (
     UNKNOWN_ENVIRONMENT,
@@ -175,7 +175,7 @@ TOP_FIELDS = {
     name: _TYPES[name] for name in ("error", "unit", "flops_per_item", *_OPTIONAL)
 }
 PARTS = {
-    name: not_null(kind)
+    name: require_not_null(kind)
     for name, kind in _TYPES.items()
     if name not in {"status", "options", "schema", *TOP_FIELDS}
 }

@@ -164,9 +164,9 @@ def join_batches(ranks: Sequence[Rank], warmup: int) -> Batches:
         measured=max(0, steps - warmup),
         seconds=tuple(batch_seconds(ranks, warmup, steps)),
         items=sum_over_ranks(ranks, "items", steps),
-        loss=tuple(_mean_loss(ranks, k) for k in range(steps)),
-        tower_items=tower_counts(ranks, "tower_items", steps),
-        tower_positions=tower_counts(ranks, "tower_positions", steps),
+        loss=tuple(_compute_mean_loss(ranks, k) for k in range(steps)),
+        tower_items=count_towers(ranks, "tower_items", steps),
+        tower_positions=count_towers(ranks, "tower_positions", steps),
         loss_items=loss_items,
         correct=correct,
     )
@@ -184,7 +184,7 @@ def batch_seconds(ranks: Sequence[Rank], warmup: int, steps: int) -> list[float]
     return [*warmup_s, *_segment_seconds(ranks, warmup, steps)]
 
 
-def tower_counts(
+def count_towers(
     ranks: Sequence[Rank], name: str, steps: int
 ) -> tuple[tuple[int, ...], ...]:
     """Return the numbers of the towers of all ranks, for each batch.
@@ -216,7 +216,7 @@ def _segment_seconds(ranks: Sequence[Rank], first: int, stop: int) -> list[float
     return [end - start for start, end in zip([0.0, *ends], ends)]
 
 
-def _mean_loss(ranks: Sequence[Rank], k: int) -> float | None:
+def _compute_mean_loss(ranks: Sequence[Rank], k: int) -> float | None:
     """Return the mean of the ranks' losses, weighted by their items."""
     weighted_losses = []
     total = 0

@@ -16,7 +16,7 @@ from rnn_scaling.reports import (
 )
 from rnn_scaling.reports.sections import Section, explain_rows, format_markdown
 from rnn_scaling.reports.summary import Summary
-from rnn_scaling.reports.wording import has_interval, sentence, sentences
+from rnn_scaling.reports.wording import has_interval, write_sentence, write_sentences
 from rnn_scaling.system.files.markdown import escape
 
 # How an interval is written -> the text that shows that a table contains one.
@@ -25,83 +25,83 @@ _MAX_COMMANDS = 3
 _MAX_LEARNED = 2
 
 
-def _hint_statements(summary: Summary, most_hand_made: int) -> list[Statement]:
+def _state_hints(summary: Summary, most_hand_made: int) -> list[Statement]:
     """Return strong scaling that was set up by hand, and faults of losses and programs."""
     return [
-        *cautions.hand_made_strong_scaling(summary)[:most_hand_made],
-        *cautions.loss_statements(summary),
-        *cautions.program_output_statements(summary),
+        *cautions.find_hand_made_strong_scaling(summary)[:most_hand_made],
+        *cautions.state_losses(summary),
+        *cautions.state_program_output(summary),
     ]
 
 
-def _learning_statements(summary: Summary) -> list[Statement]:
+def _state_learning(summary: Summary) -> list[Statement]:
     if summary.learning is None:
         return []
     return learning.make_statements(summary.learning, summary.row_titles)
 
 
-def brief_text(summary: Summary, folder: Path) -> str:
+def format_briefly(summary: Summary, folder: Path) -> str:
     """Return one table, one footnote, the answer and the path of the page."""
     statements = [
-        *_hint_statements(summary, 1),
-        *log_findings.summary_statements(summary),
-        *_learning_statements(summary)[:_MAX_LEARNED],
+        *_state_hints(summary, 1),
+        *log_findings.state_summary(summary),
+        *_state_learning(summary)[:_MAX_LEARNED],
     ]
     if commands := conclusions.all_missing_run_commands(summary):
         statements.append(state("more-runs", runs=len(commands)))
     headlines, details = conclusions.answer_paragraphs(summary)
-    tables = format_markdown(brief_sections(summary), level=3)
+    tables = format_markdown(make_brief_sections(summary), level=3)
     paragraphs = [
-        _footnote(summary, tables),
+        _format_footnote(summary, tables),
         "\n".join(headlines),
-        _bulleted([*details, *map(sentence, statements)]),
-        _page_text("page-written", folder),
+        _format_bullets([*details, *map(write_sentence, statements)]),
+        _format_page("page-written", folder),
     ]
     return escape(tables) + "".join(f"\n{text}\n" for text in paragraphs if text)
 
 
-def brief_sections(summary: Summary) -> list[Section]:
+def make_brief_sections(summary: Summary) -> list[Section]:
     """Return the tables of the series, with the columns that a terminal shows."""
     sections = []
     brief_sections = table.make_sections(summary, is_brief=True)
     for section, (_, series) in zip(brief_sections, summary.tables):
         if len(series) == 1:
             # The rates of a single series, on each number of devices.
-            grids = table.series_rates(series[0]).grids[:1]
+            grids = table.list_series_rates(series[0]).grids[:1]
             notes = explain_rows(series[0].rows)
             section = Section(section.title, grids, tuple(notes))
         sections.append(section)
     return sections
 
 
-def full_text(summary: Summary, folder: Path) -> str:
+def format_in_full(summary: Summary, folder: Path) -> str:
     """Return all tables, the answer, the kinds of intervals, and missing runs."""
     headlines, details = conclusions.answer_paragraphs(summary)
-    lines = [*headlines, "", _bulleted(details)] if details else headlines
-    lines += filter(None, [conclusions.overview_text(summary)])
-    for kind in conclusions.interval_kinds(summary.series):
+    lines = [*headlines, "", _format_bullets(details)] if details else headlines
+    lines += filter(None, [conclusions.format_overview(summary)])
+    for kind in conclusions.list_interval_kinds(summary.series):
         lines.append(f"±: half of the interval, or its longer half: {kind}.")
-    hints = _hint_statements(summary, _MAX_COMMANDS)
-    lines += map(sentence, (*hints, *_learning_statements(summary)))
+    hints = _state_hints(summary, _MAX_COMMANDS)
+    lines += map(write_sentence, (*hints, *_state_learning(summary)))
     if commands := conclusions.all_missing_run_commands(summary):
         lines += ["", "Runs that would complete the analysis:"]
         lines += [f"  {command}" for command in commands]
-    page = _page_text("page-after-full", folder)
+    page = _format_page("page-after-full", folder)
     return "\n".join([table.format_text(summary), *lines, "", page, ""])
 
 
-def _bulleted(texts: Sequence[str]) -> str:
+def _format_bullets(texts: Sequence[str]) -> str:
     """Return a list with a line for each text; a single text stays a paragraph."""
     if len(texts) < 2:
         return "".join(texts)
     return "\n".join(f"- {text}" for text in texts)
 
 
-def _page_text(kind: str, folder: Path) -> str:
-    return sentence(state(kind, page=str(folder / "report.html")))
+def _format_page(kind: str, folder: Path) -> str:
+    return write_sentence(state(kind, page=str(folder / "report.html")))
 
 
-def _footnote(summary: Summary, tables: str) -> str:
+def _format_footnote(summary: Summary, tables: str) -> str:
     """Return the meaning of intervals and units, and which kernels ran on CPUs.
 
     Args:
@@ -120,5 +120,5 @@ def _footnote(summary: Summary, tables: str) -> str:
             state(kind, signs=signs, least=min(run_counts), most=max(run_counts))
         )
     measured = [row for row in summary.rows if row.good_runs]
-    statements += cautions.unit_statements(measured)
-    return sentences([*statements, *cautions.kernel_statements(summary)])
+    statements += cautions.state_units(measured)
+    return write_sentences([*statements, *cautions.kernel_statements(summary)])

@@ -50,7 +50,7 @@ def write(
     """
     contents = {
         "README.txt": _README.format(version=VERSION).encode(),
-        "commands.txt": _commands_text(files).encode(),
+        "commands.txt": _format_commands(files).encode(),
     }
     for name, content in report_files.items():
         contents[f"report/{name}"] = content
@@ -59,13 +59,13 @@ def write(
         if is_record or path.name.endswith(_TEXT_SUFFIXES):
             with input_files.open_regular(path, input_files.UNLIMITED) as file:
                 contents[f"records/{path.name}"] = file.read()
-    contents["SHA256SUMS"] = _checksums_text(contents).encode()
+    contents["SHA256SUMS"] = _format_checksums(contents).encode()
     root = archive.name.removesuffix(".gz").removesuffix(".tar").removesuffix(".tgz")
     write_bytes(_pack_archive(contents, root), archive)
     return f"{archive}: {len(files.runs)} records, {len(contents)} files"
 
 
-def _commands_text(files: Folder) -> str:
+def _format_commands(files: Folder) -> str:
     lines = [f"{run.name}\t{_run_command(run.record)}\n" for run in files.runs]
     return "".join(lines)
 
@@ -76,7 +76,7 @@ def _run_command(record: RunRecord) -> str:
     return str(record.options.known.get("trainer", "unknown program"))
 
 
-def _checksums_text(contents: Mapping[str, bytes]) -> str:
+def _format_checksums(contents: Mapping[str, bytes]) -> str:
     lines = [
         f"{hashlib.sha256(content).hexdigest()}  {name}\n"
         for name, content in contents.items()

@@ -24,7 +24,7 @@ _MAX_FILES = 3  # files with a summary each
 _COLUMN_RELATIONS = (INVERSE, EFFICIENCIES)
 
 
-def _expected_text(place: Place) -> str:
+def _format_expected(place: Place) -> str:
     """Return the number that should be in a cell: "3.78", or "0.372 to 0.398".
 
     It has the fewest digits with which the middle is still between the bounds.
@@ -45,7 +45,7 @@ def _expected_text(place: Place) -> str:
     return f"{middle:.9g}{unit}"
 
 
-def _row_name(place: Place, finding: Finding) -> str:
+def _name_row(place: Place, finding: Finding) -> str:
     """Return a row's name, or its line if the name is the number or not unique."""
     names = []
     is_first_column = False
@@ -63,17 +63,17 @@ def make_statements(finding: Finding) -> list[Statement]:
     first = finding.places[0]
     places = []
     for place in finding.places:
-        row = _row_name(place, finding)
-        text = f"{place.column} {place.printed} in {row} (should be {_expected_text(place)})"
+        row = _name_row(place, finding)
+        text = f"{place.column} {place.printed} in {row} (should be {_format_expected(place)})"
         places.append(text)
     values: dict[str, Any] = {
         "column": first.column,
         "printed": first.printed,
-        "row": _row_name(first, finding),
+        "row": _name_row(first, finding),
         "relation": finding.relation,
         "strength": finding.strength,
         "line": first.line,
-        "fits": _expected_text(first),
+        "fits": _format_expected(first),
         "places": places,
         "choices": " or ".join(places),
     }
@@ -88,13 +88,13 @@ def make_statements(finding: Finding) -> list[Statement]:
     return statements
 
 
-def _location_text(finding: Finding) -> str:
+def _format_location(finding: Finding) -> str:
     """Return the file and line; only the file if the finding has no line (0)."""
     line = finding.places[0].line
     return f"{finding.source}:{line}" if line else finding.source
 
 
-def _excerpt_text(finding: Finding) -> str:
+def _format_excerpt(finding: Finding) -> str:
     """Return the rows of the finding, with marked cells."""
     if not finding.excerpt:
         return ""
@@ -111,7 +111,7 @@ def _excerpt_text(finding: Finding) -> str:
     return format_table(head, lines)
 
 
-def _summary_line(report: FileReport) -> str:
+def _make_summary_line(report: FileReport) -> str:
     findings = format_count(len(report.findings), "finding")
     tables = format_count(report.tables, "table")
     numbers = format_count(report.numbers, "number")
@@ -119,7 +119,7 @@ def _summary_line(report: FileReport) -> str:
     return f"{report.source}: {findings} in {tables} with {numbers} ({comparisons})"
 
 
-def _summary_line_of_all(reports: Sequence[FileReport]) -> str:
+def _make_summary_line_of_all(reports: Sequence[FileReport]) -> str:
     """Return a line for many files, and a line for files without any comparison."""
     total = FileReport(format_count(len(reports), "file"))
     for report in reports:
@@ -127,7 +127,7 @@ def _summary_line_of_all(reports: Sequence[FileReport]) -> str:
         total.tables += report.tables
         total.numbers += report.numbers
         total.comparisons += report.comparisons
-    text = _summary_line(total)
+    text = _make_summary_line(total)
     empty = [report.source for report in reports if report.is_empty]
     if empty:
         text += f"\nnothing to compare in {wording.join_names(empty)}"
@@ -142,14 +142,14 @@ def render_text(reports: Sequence[FileReport]) -> str:
 def _report_lines(reports: Sequence[FileReport]) -> Iterator[str]:
     for report in reports:
         for finding in report.findings:
-            sentences = wording.sentences(make_statements(finding))
-            yield f"{_location_text(finding)}: {finding.strength}: {sentences}"
-            yield _excerpt_text(finding)
+            sentences = wording.write_sentences(make_statements(finding))
+            yield f"{_format_location(finding)}: {finding.strength}: {sentences}"
+            yield _format_excerpt(finding)
         is_unread = bool(report.error) and not report.tables and not report.is_empty
         if len(reports) <= _MAX_FILES and not is_unread:
-            yield _summary_line(report)
+            yield _make_summary_line(report)
     if len(reports) > _MAX_FILES:
-        yield _summary_line_of_all(reports)
+        yield _make_summary_line_of_all(reports)
 
 
 def render_markdown(reports: Sequence[FileReport]) -> str:
@@ -157,10 +157,12 @@ def render_markdown(reports: Sequence[FileReport]) -> str:
     lines = []
     for report in reports:
         for finding in report.findings:
-            sentences = wording.sentences(make_statements(finding))
-            lines.append([_location_text(finding), finding.strength, sentences])
+            sentences = wording.write_sentences(make_statements(finding))
+            lines.append([_format_location(finding), finding.strength, sentences])
     table = format_table(["Where", "Strength", "Finding"], lines, padded=False)
-    return "\n".join([table, *(f"- {_summary_line(report)}" for report in reports)])
+    return "\n".join(
+        [table, *(f"- {_make_summary_line(report)}" for report in reports)]
+    )
 
 
 def render_json(reports: Sequence[FileReport]) -> str:
@@ -168,12 +170,12 @@ def render_json(reports: Sequence[FileReport]) -> str:
     files = []
     for report in reports:
         fields = dataclasses.asdict(report)
-        fields["findings"] = list(map(_finding_data, report.findings))
+        fields["findings"] = list(map(_make_finding_data, report.findings))
         files.append(fields)
     return input_files.format_json({"schema": _SCHEMA, "files": files}).rstrip("\n")
 
 
-def _finding_data(finding: Finding) -> dict[str, Any]:
+def _make_finding_data(finding: Finding) -> dict[str, Any]:
     fields = dataclasses.asdict(finding)
     fields["statements"] = list(map(dataclasses.asdict, make_statements(finding)))
     return fields

@@ -16,13 +16,17 @@ from rnn_scaling.analysis.rows import Row, run_rates
 from rnn_scaling.analysis.series_titles import cpu_replacement_kernel
 from rnn_scaling.analysis.statements import Statement, state
 from rnn_scaling.config import scale
-from rnn_scaling.config.naming import network_name
+from rnn_scaling.config.naming import name_network
 from rnn_scaling.records.importers.program_warnings import mask_numbers
 from rnn_scaling.records.parts import PrintedOutput
 from rnn_scaling.reports import environment, log_findings
 from rnn_scaling.reports.differences import DifferenceTexts
 from rnn_scaling.reports.summary import Summary
-from rnn_scaling.reports.wording import sentence, sentences, start_with_capital
+from rnn_scaling.reports.wording import (
+    start_with_capital,
+    write_sentence,
+    write_sentences,
+)
 from rnn_scaling.system.files.terminal import format_count
 
 _LOADS = set(LOAD_NAMES.values())
@@ -36,38 +40,38 @@ _DOUBTS = {
 _MIN_ROUNDING = 0.005
 
 
-def caution_texts(summary: Summary) -> list[str]:
+def format_cautions(summary: Summary) -> list[str]:
     """Return the cautions in English."""
-    return list(map(sentence, make_statements(summary)))
+    return list(map(write_sentence, make_statements(summary)))
 
 
 def make_statements(summary: Summary) -> list[Statement]:
     """Return cautions about machines, differences, losses, programs and logs."""
     differences = [
-        _difference_statement(difference)
+        _state_difference(difference)
         for difference in summary.differences
         if difference.severity == INCOMPARABLE or difference.name in _LOADS
     ]
     return [
         *environment.make_statements(summary.records),
         *differences,
-        *hand_made_strong_scaling(summary),
-        *loss_statements(summary),
-        *_program_statements(summary),
+        *find_hand_made_strong_scaling(summary),
+        *state_losses(summary),
+        *_state_programs(summary),
     ]
 
 
-def _program_statements(summary: Summary) -> list[Statement]:
+def _state_programs(summary: Summary) -> list[Statement]:
     """Return cautions about programs, their logs and their output."""
     return [
-        *_late_failure_statements(summary),
+        *_state_late_failures(summary),
         *_log_statements(summary),
-        *log_findings.summary_statements(summary),
-        *program_output_statements(summary),
+        *log_findings.state_summary(summary),
+        *state_program_output(summary),
     ]
 
 
-def opening_paragraphs(summary: Summary) -> list[str]:
+def write_opening_paragraphs(summary: Summary) -> list[str]:
     """Return the paragraphs above all tables.
 
     They are about machines, unfinished runs, logs, and the meaning of units and means.
@@ -81,14 +85,17 @@ def opening_paragraphs(summary: Summary) -> list[str]:
         statements.append(state("several-machines", machines=machines))
     if summary.files_in_progress:
         statements.append(state("runs-going-on", files=list(summary.files_in_progress)))
-    statements += _program_statements(summary)
-    paragraphs = [*map(sentence, statements), sentences(_term_statements(summary))]
+    statements += _state_programs(summary)
+    paragraphs = [
+        *map(write_sentence, statements),
+        write_sentences(_state_terms(summary)),
+    ]
     return list(filter(None, paragraphs))
 
 
-def _term_statements(summary: Summary) -> list[Statement]:
+def _state_terms(summary: Summary) -> list[Statement]:
     """Return the meaning of units and means, and which kernel ran on CPUs."""
-    statements = unit_statements(summary.rows)
+    statements = state_units(summary.rows)
     if any(len(row.good_runs) > 1 for row in summary.rows):
         statements.append(state("geometric-means"))
     return [*statements, *kernel_statements(summary)]
@@ -106,13 +113,13 @@ def kernel_statements(summary: Summary) -> list[Statement]:
     ]
 
 
-def unit_statements(rows: Iterable[Row]) -> list[Statement]:
+def state_units(rows: Iterable[Row]) -> list[Statement]:
     """Return the meaning of each unit."""
     units = dict.fromkeys((row.unit, row.items) for row in rows)
     return [state("unit-meaning", unit, items=items) for unit, items in units]
 
 
-def _difference_statement(difference: DifferenceTexts) -> Statement:
+def _state_difference(difference: DifferenceTexts) -> Statement:
     name = difference.name
     values = {
         "first": difference.first,
@@ -124,7 +131,7 @@ def _difference_statement(difference: DifferenceTexts) -> Statement:
     return state("condition-differs", name, **values)
 
 
-def _late_failure_statements(summary: Summary) -> list[Statement]:
+def _state_late_failures(summary: Summary) -> list[Statement]:
     """State which programs failed after they had written their records."""
     failed_texts = [
         f"{name} ({run.ended})"
@@ -158,7 +165,7 @@ def _has_equal_log_rates(row: Row) -> bool:
     return len(row.good_runs) > 1 and len(set(run_rates(row.good_runs))) == 1
 
 
-def program_output_statements(summary: Summary) -> Iterator[Statement]:
+def state_program_output(summary: Summary) -> Iterator[Statement]:
     """State why printed rates are doubtful, and the warnings of other programs."""
     runs = [
         (name, run, run.output)
@@ -169,11 +176,11 @@ def program_output_statements(summary: Summary) -> Iterator[Statement]:
         doubtful = [run for run in runs if doubt in plausibility.find_doubts(run[1])]
         if doubtful:
             files = [name for name, *_ in doubtful]
-            yield state(kind, files=files, **_doubt_values(doubtful[0][2]))
-    yield from _warning_statements([(name, output) for name, _, output in runs])
+            yield state(kind, files=files, **_list_doubt_values(doubtful[0][2]))
+    yield from _state_warnings([(name, output) for name, _, output in runs])
 
 
-def _doubt_values(output: PrintedOutput) -> dict[str, Any]:
+def _list_doubt_values(output: PrintedOutput) -> dict[str, Any]:
     """Return the numbers of a run whose output is doubtful."""
     ratio = output.other_rate_ratio or 1.0
     return {
@@ -186,7 +193,7 @@ def _doubt_values(output: PrintedOutput) -> dict[str, Any]:
     }
 
 
-def _warning_statements(
+def _state_warnings(
     outputs: Sequence[tuple[str, PrintedOutput]],
 ) -> list[Statement]:
     """Return the warnings of programs, once if they differ only in numbers."""
@@ -203,7 +210,7 @@ def _warning_statements(
     return [state("program-warnings", files=files, warnings=list(lines.values()))]
 
 
-def loss_statements(summary: Summary) -> list[Statement]:
+def state_losses(summary: Summary) -> list[Statement]:
     """State which runs have a loss that grew many times, or that is not finite."""
     statements = []
     if summary.diverged_files:
@@ -226,7 +233,7 @@ def loss_statements(summary: Summary) -> list[Statement]:
     return statements
 
 
-def hand_made_strong_scaling(summary: Summary) -> list[Statement]:
+def find_hand_made_strong_scaling(summary: Summary) -> list[Statement]:
     """Return series that together have a constant total work, by their batch sizes.
 
     Their runs have no common baseline; --global_batch_size would make them one series.
@@ -241,15 +248,15 @@ def hand_made_strong_scaling(summary: Summary) -> list[Statement]:
     for rows in groups.values():
         has_one_total = len({row.global_batch_size for row in rows}) == 1
         if has_one_total and len({row.batch_size for row in rows}) > 1:
-            statements.append(_hand_made_statement(rows))
+            statements.append(_state_hand_made(rows))
     return statements
 
 
-def _hand_made_statement(rows: Sequence[Row]) -> Statement:
+def _state_hand_made(rows: Sequence[Row]) -> Statement:
     """Return the batch sizes that keep the global batch constant by hand."""
     ordered = sorted(rows, key=lambda row: row.num_devices)
     first = ordered[0]
-    names = (network_name(first.options), first.options["variable_update"])
+    names = (name_network(first.options), first.options["variable_update"])
     sizes = []
     for row in ordered:
         devices = format_count(row.num_devices, "device")

@@ -10,30 +10,30 @@ from rnn_scaling.analysis.rows import Row
 from rnn_scaling.analysis.statements import Statement, state
 from rnn_scaling.records.certificate import Certificate, merge
 from rnn_scaling.reports.summary import SeriesSummary, Summary
-from rnn_scaling.reports.wording import sentences
+from rnn_scaling.reports.wording import write_sentences
 
 COLUMN_TITLE = "Certificate"
 _NOT_CERTIFIED = "not certified"
 
 
-def row_certificate(row: Row) -> Certificate | None:
+def find_row_certificate(row: Row) -> Certificate | None:
     """Return the joined certificate of a row's runs; None if no run has one."""
     return merge([record.certificate for record in row.records if record.certificate])
 
 
-def certificate_text(certificate: Certificate) -> str:
+def format_certificate(certificate: Certificate) -> str:
     """Return the findings in English.
 
     Old records contain this text instead of statements.
     """
     if certificate.statements:
-        return sentences(Statement(**data) for data in certificate.statements)
+        return write_sentences(Statement(**data) for data in certificate.statements)
     return certificate.sentence or ""
 
 
-def verdict_text(rows: Sequence[Row]) -> str:
+def format_verdict(rows: Sequence[Row]) -> str:
     """Return the worst verdict of some rows, or how many rows have no certificate."""
-    certificates = [row_certificate(row) for row in rows]
+    certificates = [find_row_certificate(row) for row in rows]
     known_certificates = [certificate for certificate in certificates if certificate]
     worst = merge(known_certificates)
     if worst is None:
@@ -53,7 +53,7 @@ def trains_wrong(series: SeriesSummary) -> bool:
 
     Reports do not rank such a series.
     """
-    certificates = [row_certificate(row) for row in series.rows]
+    certificates = [find_row_certificate(row) for row in series.rows]
     return any(certificate and not certificate.holds for certificate in certificates)
 
 
@@ -65,8 +65,8 @@ def make_alarms(summary: Summary) -> list[Statement]:
     failures = []
     for series in summary.series:
         for row in series.rows:
-            certificate = row_certificate(row)
+            certificate = find_row_certificate(row)
             if certificate and not certificate.holds:
-                findings = certificate_text(certificate).rstrip(".")
+                findings = format_certificate(certificate).rstrip(".")
                 failures.append(f"{series.title}, on {row.devices} ({findings})")
     return [state("trains-wrong", names=failures)] if failures else []

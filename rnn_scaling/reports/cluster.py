@@ -1,6 +1,6 @@
 """The ranks of a distributed run: lost workers, staleness, late ranks, seconds by rank.
 
-The keys of `row_data` are part of report.json: never rename one.
+The keys of `make_row_data` are part of report.json: never rename one.
 """
 
 import dataclasses
@@ -20,7 +20,7 @@ from rnn_scaling.records.record import RunRecord
 from rnn_scaling.records.workers import Rank
 from rnn_scaling.reports.sections import Columns, Grid, Section
 from rnn_scaling.reports.steps import format_milliseconds
-from rnn_scaling.reports.wording import share, unit_heading
+from rnn_scaling.reports.wording import make_unit_heading, share
 from rnn_scaling.system.files.terminal import format_three_digits
 
 # The most ranks that a table lists. If there are more, it lists the slowest, the median
@@ -38,16 +38,16 @@ PHASES = {
 Member = TypeVar("Member")
 
 
-def worker_statements(row: Row, title: str) -> list[Statement]:
+def state_workers(row: Row, title: str) -> list[Statement]:
     """State how old gradients were, which workers were lost, and steps without a wait."""
-    statements = _staleness_statements("stale-gradients", row.good_runs, title)
+    statements = _state_staleness("stale-gradients", row.good_runs, title)
     values = {"runs": len(row.good_runs), "devices": row.devices}
     losing = runs_with_losses(row)
     if losing and losing[0].workers:
-        first = _failure_text(losing[0].workers.lost[0])
+        first = _format_failure(losing[0].workers.lost[0])
         lost = {"lost": len(losing), "workers": row.num_workers, "first": first}
         statements.append(state("workers-lost", title, **values | lost))
-    patterns = [_early_steps_text(run) for run in row.good_runs]
+    patterns = [_format_early_steps(run) for run in row.good_runs]
     patterns = [pattern for pattern in patterns if pattern]
     if patterns:
         steps = {"steps": len(patterns), "text": patterns[0]}
@@ -55,7 +55,7 @@ def worker_statements(row: Row, title: str) -> list[Statement]:
     return statements
 
 
-def _early_steps_text(run: RunRecord) -> str:
+def _format_early_steps(run: RunRecord) -> str:
     """Return the sign that steps did not wait for the devices, or an empty text."""
     if run.batches.early_steps is None:
         return run.batches.unwaited or ""
@@ -67,11 +67,11 @@ def runs_with_losses(row: Row) -> list[RunRecord]:
     return [run for run in row.good_runs if run.workers and run.workers.lost]
 
 
-def _ranks_of_run(run: RunRecord) -> Sequence[Rank]:
+def _list_ranks_of_run(run: RunRecord) -> Sequence[Rank]:
     return run.workers.ranks if run.workers else ()
 
 
-def _failure_text(rank: Rank) -> str:
+def _format_failure(rank: Rank) -> str:
     """Return the rank, its host and why it ended."""
     error = (rank.error or "").rstrip(".")
     # An older record has no kind of failure, but its error may name the rank.
@@ -81,7 +81,7 @@ def _failure_text(rank: Rank) -> str:
     return f"{name}: {error}" if error else name
 
 
-def _staleness_statements(
+def _state_staleness(
     kind: str, runs: Sequence[RunRecord], title: str = ""
 ) -> list[Statement]:
     """State how many updates old the gradients were; nothing if all were new."""
@@ -96,7 +96,7 @@ def _staleness_statements(
     return [state(kind, title, mean=mean, most=oldest)]
 
 
-def late_ranks(run: RunRecord) -> Lateness | None:
+def list_late_ranks(run: RunRecord) -> Lateness | None:
     """Return for which ranks the others wait; None unless several timed their batches."""
     if run.workers is None:
         return None
@@ -104,16 +104,16 @@ def late_ranks(run: RunRecord) -> Lateness | None:
     return judge_ranks(run.workers, run.batches.warmup, exchanges)
 
 
-def row_section(row: Row, title: str) -> Section | None:
+def make_row_section(row: Row, title: str) -> Section | None:
     """Return the ranks of a row's first good run; None if there is nothing to show."""
     if row.num_workers == 1 or not row.good_runs:
         return None
     run, *repeats = row.good_runs
-    section = ranks_section(run, title)
-    lateness = late_ranks(run)
+    section = make_ranks_section(run, title)
+    lateness = list_late_ranks(run)
     if lateness and repeats:
         verdicts = [
-            verdict.late_ranks for verdict in map(late_ranks, repeats) if verdict
+            verdict.late_ranks for verdict in map(list_late_ranks, repeats) if verdict
         ]
         note = state(
             "ranks-of-first-run",
@@ -125,16 +125,16 @@ def row_section(row: Row, title: str) -> Section | None:
     return section if section.grids or section.notes else None
 
 
-def ranks_section(run: RunRecord, title: str) -> Section:
+def make_ranks_section(run: RunRecord, title: str) -> Section:
     """Return the ranks of a run; the table needs batches that the ranks timed."""
-    lateness = late_ranks(run)
-    grid = ranks_grid(lateness, run.unit) if lateness else _steps_grid(run)
+    lateness = list_late_ranks(run)
+    grid = make_ranks_grid(lateness, run.unit) if lateness else _make_steps_grid(run)
     notes = [lateness.reason] if lateness else []
-    notes += ranks_notes(run, lateness)
+    notes += make_ranks_notes(run, lateness)
     return Section(title, (grid,) if grid else (), tuple(notes))
 
 
-def _steps_grid(run: RunRecord) -> Grid | None:
+def _make_steps_grid(run: RunRecord) -> Grid | None:
     """Return how many steps each worker did for a coordinator; None of other runs."""
     everyone = run.workers.workers if run.workers else ()
     workers = [rank for rank in everyone if rank.items and not rank.seconds]
@@ -149,15 +149,15 @@ def _steps_grid(run: RunRecord) -> Grid | None:
         name = f"{rank.rank}{remark}"
         lines.append([name, rank.host or "n/a", f"{len(rank.items):,}", share_of_items])
     steps_heading = f"Steps (of {num_steps:,})"
-    head = ["Rank", "Host", steps_heading, f"{unit_heading(run.unit)} (%)"]
+    head = ["Rank", "Host", steps_heading, f"{make_unit_heading(run.unit)} (%)"]
     return Grid("By rank", head, lines, text_columns=(1,))
 
 
-def ranks_grid(lateness: Lateness, unit: str) -> Grid:
+def make_ranks_grid(lateness: Lateness, unit: str) -> Grid:
     """Return a line for each rank that timed its batches."""
     columns: Columns = {
         "Host": lambda rank_times: rank_times.rank.host or "n/a",
-        f"{unit_heading(unit)}/s": lambda rank_times: format_three_digits(
+        f"{make_unit_heading(unit)}/s": lambda rank_times: format_three_digits(
             rank_times.items_per_second
         ),
         "Batch (ms)": lambda rank_times: format_milliseconds(
@@ -188,9 +188,9 @@ def _load_text(rank: Rank) -> str:
     return "n/a" if rank.load_others is None else share(rank.load_others)
 
 
-def ranks_notes(run: RunRecord, lateness: Lateness | None) -> list[Statement]:
+def make_ranks_notes(run: RunRecord, lateness: Lateness | None) -> list[Statement]:
     """State what sd is, which ranks were lost or failed, and how the window was made."""
-    notes = _staleness_statements("gradients-age", [run])
+    notes = _state_staleness("gradients-age", [run])
     if lateness:
         batches = len(lateness.ranks[0].seconds)
         notes.append(state("ranks-scatter", batches=batches))
@@ -202,29 +202,29 @@ def ranks_notes(run: RunRecord, lateness: Lateness | None) -> list[Statement]:
             rank for rank in run.workers.ranks if rank.failure or rank.error
         ]
         for rank in run.workers.lost[:_MAX_RANKS]:
-            notes.append(state("rank-lost", _failure_text(rank)))
+            notes.append(state("rank-lost", _format_failure(rank)))
         for rank in failed_ranks[:_MAX_RANKS]:
-            notes.append(state("rank-failed", _failure_text(rank)))
+            notes.append(state("rank-failed", _format_failure(rank)))
         if run.workers.window:
             notes.append(state("common-window", run.workers.window))
     return notes
 
 
-def phases_grid(run: RunRecord) -> Grid:
+def make_phases_grid(run: RunRecord) -> Grid:
     """Return the seconds of each phase of the run, and of its ranks if recorded."""
     names = [name for name in PHASES if name != "cluster" or run.workers]
     ranks_with_phases = [
-        (rank, rank.phases) for rank in _ranks_of_run(run) if rank.phases
+        (rank, rank.phases) for rank in _list_ranks_of_run(run) if rank.phases
     ]
     slowest_first = sorted(
-        ranks_with_phases, key=lambda pair: -_seconds_before_training(pair[1])
+        ranks_with_phases, key=lambda pair: -_sum_seconds_before_training(pair[1])
     )
 
     lines = []
     for (rank, phases), remark in _select_ranks(ranks_with_phases, slowest_first):
         name = f"{rank.rank} ({rank.role}){remark}"
-        lines.append([name, *_phase_cells(phases, names)])
-    lines.append(["the run", *_phase_cells(run.phases, names)])
+        lines.append([name, *_make_phase_cells(phases, names)])
+    lines.append(["the run", *_make_phase_cells(run.phases, names)])
     head = [
         "Rank" if ranks_with_phases else "Seconds",
         *(f"{PHASES[name]} (s)" for name in names),
@@ -232,11 +232,11 @@ def phases_grid(run: RunRecord) -> Grid:
     return Grid("Seconds of the run", [*head, "Total (s)"], lines)
 
 
-def _seconds_before_training(phases: Phases) -> float:
+def _sum_seconds_before_training(phases: Phases) -> float:
     return phases.start + phases.cluster + phases.build
 
 
-def _phase_cells(phases: Phases, names: Sequence[str]) -> list[str]:
+def _make_phase_cells(phases: Phases, names: Sequence[str]) -> list[str]:
     seconds = [phases.parts.get(name, 0.0) for name in names]
     return [f"{second:.2f}" for second in (*seconds, phases.total)]
 
@@ -244,23 +244,23 @@ def _phase_cells(phases: Phases, names: Sequence[str]) -> list[str]:
 def run_data(run: RunRecord) -> dict[str, Any]:
     """Return the phases of the run and its ranks in seconds, and which are late."""
     ranks = []
-    for rank in _ranks_of_run(run):
+    for rank in _list_ranks_of_run(run):
         if rank.phases:
-            phases = _phases_data(rank.phases)
+            phases = _make_phases_data(rank.phases)
             ranks.append({"rank": rank.rank, "role": rank.role, "phases_s": phases})
     return {
-        "phases_s": _phases_data(run.phases),
+        "phases_s": _make_phases_data(run.phases),
         "ranks": ranks,
-        "late": _late_data(run),
+        "late": _make_late_data(run),
     }
 
 
-def _phases_data(phases: Phases) -> dict[str, float]:
+def _make_phases_data(phases: Phases) -> dict[str, float]:
     return {**phases.parts, "total": phases.total}
 
 
-def _late_data(run: RunRecord) -> dict[str, Any] | None:
-    lateness = late_ranks(run)
+def _make_late_data(run: RunRecord) -> dict[str, Any] | None:
+    lateness = list_late_ranks(run)
     return (
         {"ranks": list(lateness.late_ranks), **lateness.reason.data()}
         if lateness
@@ -268,13 +268,13 @@ def _late_data(run: RunRecord) -> dict[str, Any] | None:
     )
 
 
-def row_data(row: Row) -> dict[str, Any]:
+def make_row_data(row: Row) -> dict[str, Any]:
     """Return late ranks, lost ranks and staleness of each good run of a row."""
     runs = []
     for run in row.good_runs:
         lost = [rank.rank for rank in run.workers.lost] if run.workers else []
         staleness = dict(run.workers.staleness or {}) if run.workers else {}
-        late_data = _late_data(run)
+        late_data = _make_late_data(run)
         runs.append({"late": late_data, "lost": lost, "staleness": staleness or None})
     return {"runs": runs}
 

@@ -17,7 +17,7 @@ from rnn_scaling.analysis.metrics import SPEEDUP, Metric
 from rnn_scaling.analysis.rows import Row
 from rnn_scaling.reports import certificates
 from rnn_scaling.reports.sections import Columns
-from rnn_scaling.reports.summary import SeriesSummary, mean_seconds
+from rnn_scaling.reports.summary import SeriesSummary, compute_mean_seconds
 from rnn_scaling.reports.wording import format_interval, format_plain, round_for_files
 from rnn_scaling.system.files.markdown import format_csv_cell
 
@@ -64,7 +64,9 @@ class Column(Generic[Item]):
         return fields
 
 
-def csv_line(columns: Iterable[Column[Item]], item: Item | None) -> dict[str, Any]:
+def format_csv_line(
+    columns: Iterable[Column[Item]], item: Item | None
+) -> dict[str, Any]:
     """Return the fields of an item in a CSV line."""
     fields: dict[str, Any] = {}
     for column in columns:
@@ -72,7 +74,7 @@ def csv_line(columns: Iterable[Column[Item]], item: Item | None) -> dict[str, An
     return fields
 
 
-def csv_text(lines: Sequence[Mapping[str, Any]], names: Iterable[str] = ()) -> str:
+def format_csv(lines: Sequence[Mapping[str, Any]], names: Iterable[str] = ()) -> str:
     """Return lines as CSV, with a header of all their fields.
 
     Args:
@@ -90,12 +92,12 @@ def csv_text(lines: Sequence[Mapping[str, Any]], names: Iterable[str] = ()) -> s
     return stream.getvalue()
 
 
-def json_fields(columns: Iterable[Column[Item]], item: Item) -> dict[str, Any]:
+def make_json_fields(columns: Iterable[Column[Item]], item: Item) -> dict[str, Any]:
     """Return the fields of an item in JSON."""
     return {column.name: column.value(item) for column in columns}
 
 
-def cells_by_header(columns: Iterable[Column[Item]]) -> Columns:
+def format_cells_by_header(columns: Iterable[Column[Item]]) -> Columns:
     """Return the cells of the columns that tables have."""
     return {column.header: column.cell for column in columns if column.header}
 
@@ -104,7 +106,7 @@ RowColumn = Column[Row]
 SeriesColumn = Column[SeriesSummary]
 
 
-def metric_column(metric: Metric) -> RowColumn:
+def make_metric_column(metric: Metric) -> RowColumn:
     """Return the column of a metric."""
     return RowColumn(
         metric.name,
@@ -116,14 +118,14 @@ def metric_column(metric: Metric) -> RowColumn:
     )
 
 
-def measured_rate_column(rate: Metric) -> RowColumn:
+def make_measured_rate_column(rate: Metric) -> RowColumn:
     """Return the column of the rate without a correction for load."""
     return RowColumn(
         f"measured_{rate.name}", lambda row: row.measured_rate, has_interval=True
     )
 
 
-def encoder_kernel(row: Row) -> str:
+def _name_encoder_kernel(row: Row) -> str:
     """Return the kernel that ran as the encoder; "" if runs differ or do not record it."""
     kernels = {record.resolved.encoder_kernel for record in row.good_runs}
     return str(next(iter(kernels)) or "") if len(kernels) == 1 else ""
@@ -134,7 +136,7 @@ def _batch_size_text(row: Row) -> str:
     return f"{total} in all" if total else str(row.batch_size or "n/a")
 
 
-def _num_failed(row: Row) -> int:
+def _count_failed(row: Row) -> int:
     return len(row.records) - len(row.good_runs)
 
 
@@ -143,8 +145,8 @@ def _runs_text(row: Row) -> str:
     parts = [str(len(row.counted_runs))]
     if row.disturbed_runs:
         parts.append(f"{len(row.disturbed_runs)} disturbed")
-    if _num_failed(row):
-        parts.append(f"{_num_failed(row)} failed")
+    if _count_failed(row):
+        parts.append(f"{_count_failed(row)} failed")
     return ", ".join(parts)
 
 
@@ -154,19 +156,19 @@ def _has_corrected_speedup(row: Row) -> bool | None:
     return None if speedup is None else speedup.is_corrected
 
 
-def _rounded_seconds(row: Row) -> float | None:
-    seconds = mean_seconds(row)
+def _round_seconds(row: Row) -> float | None:
+    seconds = compute_mean_seconds(row)
     return None if seconds is None else round_for_files(seconds)
 
 
-def _seconds_text(row: Row) -> str:
-    seconds = mean_seconds(row)
+def _format_seconds(row: Row) -> str:
+    seconds = compute_mean_seconds(row)
     if seconds is not None:
         return format_plain(seconds, _SECONDS_DIGITS)
     return "n/a" if row.good_runs else row.records[-1].status
 
 
-def _waiting_text(row: Row) -> str:
+def _format_waiting(row: Row) -> str:
     return f"{100 * row.imbalance / (1 + row.imbalance):.1f}"
 
 
@@ -179,18 +181,18 @@ _GLOBAL_BATCH_SIZE = RowColumn(
     "global_batch_size", lambda row: row.options["global_batch_size"] or None
 )
 WORK = (NUM_DEVICES, BATCH_SIZE, _GLOBAL_BATCH_SIZE)
-KERNEL = RowColumn("kernel", encoder_kernel)
+KERNEL = RowColumn("kernel", _name_encoder_kernel)
 RUNS_OK = RowColumn("runs_ok", lambda row: len(row.good_runs), "Runs", text=_runs_text)
-RUNS_FAILED = RowColumn("runs_failed", _num_failed)
+RUNS_FAILED = RowColumn("runs_failed", _count_failed)
 RUNS_DISTURBED = RowColumn("runs_disturbed", lambda row: len(row.disturbed_runs))
 # Columns of reports with a corrected rate.
 RATE_CORRECTED = RowColumn("rate_corrected", lambda row: row.corrected is not None)
 SPEEDUP_CORRECTED = RowColumn("speedup_corrected", _has_corrected_speedup)
-SECONDS = RowColumn("seconds", _rounded_seconds, "Total time (s)", text=_seconds_text)
+SECONDS = RowColumn("seconds", _round_seconds, "Total time (s)", text=_format_seconds)
 WITHIN_RUN = RowColumn("within_run", lambda row: row.rate_within_run, has_interval=True)
 CERTIFICATE = RowColumn(
     "certificate",
-    lambda row: certificates.verdict_text([row]),
+    lambda row: certificates.format_verdict([row]),
     certificates.COLUMN_TITLE,
 )
 PADDING = RowColumn(
@@ -200,7 +202,7 @@ IMBALANCE = RowColumn(
     "imbalance",
     lambda row: row.imbalance if row.good_runs else None,
     "Waiting for the longest (% of time)",
-    text=_waiting_text,
+    text=_format_waiting,
 )
 TITLE = SeriesColumn("title", lambda series: series.title, csv_name="series")
 SCALING = SeriesColumn(

@@ -36,12 +36,12 @@ from rnn_scaling.reports.comparison_statements import (
     A_AND_B,
     BEFORE_AFTER,
     Sides,
-    method_statements,
-    reason_text,
-    verdict_statements,
+    format_reason,
+    state_method,
+    state_verdicts,
 )
-from rnn_scaling.reports.differences import describe, value_text
-from rnn_scaling.reports.json_data import json_text
+from rnn_scaling.reports.differences import describe, format_value
+from rnn_scaling.reports.json_data import format_plain_json
 from rnn_scaling.reports.sections import (
     Grid,
     Section,
@@ -51,11 +51,11 @@ from rnn_scaling.reports.sections import (
 )
 from rnn_scaling.reports.wording import (
     format_interval,
+    format_interval_kind,
     format_signed_percent,
-    interval_text,
     note_text,
-    sentences,
     spread_text,
+    write_sentences,
 )
 from rnn_scaling.system import entry
 from rnn_scaling.system.files import terminal
@@ -149,7 +149,7 @@ def print_machines(
     for report in reports:
         terminal.print_fitted(f"{render_text(report)}\n")
     if costs and len(reports) > 1:
-        terminal.print_fitted(f"\nresult: {sentences(make_statements(costs))}\n")
+        terminal.print_fitted(f"\nresult: {write_sentences(make_statements(costs))}\n")
     if output is not None:
         machine_costs.write(costs, output, force)
     return max(report.exit_status for report in reports)
@@ -158,16 +158,16 @@ def print_machines(
 def render_text(report: Report, sides: Sides = BEFORE_AFTER) -> str:
     """Return the comparison for the terminal; only a gate ends with its verdict."""
     sections = format_markdown(_list_sections(report, sides), level=0)
-    lines = [*_head_lines(report, sides), "", sections]
+    lines = [*_make_head_lines(report, sides), "", sections]
     if sides.is_gate:
-        lines.append(f"result: {sentences(verdict_statements(report))}")
+        lines.append(f"result: {write_sentences(state_verdicts(report))}")
     return "\n".join(lines).rstrip("\n")
 
 
 def render_markdown(report: Report) -> str:
     """Return the comparison as Markdown, with the verdict first."""
-    lines = [f"**{sentences(verdict_statements(report))}**", ""]
-    lines += [f"{line}  " for line in _head_lines(report, BEFORE_AFTER)]
+    lines = [f"**{write_sentences(state_verdicts(report))}**", ""]
+    lines += [f"{line}  " for line in _make_head_lines(report, BEFORE_AFTER)]
     lines += ["", format_markdown(_list_sections(report, BEFORE_AFTER), level=4)]
     return escape("\n".join(lines).rstrip())
 
@@ -184,9 +184,9 @@ _JSON_NAMES = {
 
 def render_json(report: Report) -> str:
     """Return the comparison as JSON."""
-    verdict = verdict_statements(report)
-    fields: dict[str, Any] = {"schema": SCHEMA, "result": sentences(verdict)}
-    fields["statements"] = [*verdict, *method_statements(report)]
+    verdict = state_verdicts(report)
+    fields: dict[str, Any] = {"schema": SCHEMA, "result": write_sentences(verdict)}
+    fields["statements"] = [*verdict, *state_method(report)]
     fields |= _to_json_data(report)
     fields["metric"] = report.metric.name
     fields["changes"] = list(map(_change_data, report.changes))
@@ -197,11 +197,11 @@ def render_json(report: Report) -> str:
     for name in ("results", "machine_ratios"):
         for result in fields[name]:
             result["reason"] = result["reason"] or ""
-    return json_text(fields).rstrip("\n")
+    return format_plain_json(fields).rstrip("\n")
 
 
 def _change_data(change: Change) -> dict[str, str]:
-    text_before, text_after = _option_texts(change, repr)
+    text_before, text_after = _format_options(change, repr)
     return {"name": change.name, "before": text_before, "after": text_after}
 
 
@@ -212,7 +212,7 @@ def _to_json_data(value: Any) -> Any:
     if isinstance(value, Difference):
         return describe(value, is_json=True).data()
     if isinstance(value, IntervalKind):
-        return interval_text(value)
+        return format_interval_kind(value)
     if isinstance(value, Note):
         return note_text(value)
     if isinstance(value, (list, tuple)):
@@ -228,7 +228,7 @@ def _to_json_data(value: Any) -> Any:
     return data
 
 
-def _option_texts(change: Change, spell: Callable[[Any], str]) -> list[str]:
+def _format_options(change: Change, spell: Callable[[Any], str]) -> list[str]:
     """Return the value of an option before and after."""
     absent = "not used" if change.is_recorded else "not recorded"
     values = (change.before, change.after)
@@ -242,7 +242,7 @@ RENDER: dict[str, Callable[[Report], str]] = {
 }
 
 
-def _head_lines(report: Report, sides: Sides) -> Iterator[str]:
+def _make_head_lines(report: Report, sides: Sides) -> Iterator[str]:
     """Yield the lines above the table: the sets, their options and their machines."""
     first = f"{sides.first} {report.before} ({format_count(report.runs[0], 'run')})"
     second = f"{sides.second} {report.after} ({format_count(report.runs[1], 'run')})"
@@ -250,7 +250,7 @@ def _head_lines(report: Report, sides: Sides) -> Iterator[str]:
     if sides.is_gate and not report.is_history:
         changed_options = []
         for change in report.changes:
-            texts = " -> ".join(_option_texts(change, value_text))
+            texts = " -> ".join(_format_options(change, format_value))
             changed_options.append(f"--{change.name}={texts}")
         yield f"changed: {', '.join(changed_options) or 'no option'}"
     if report.machines:
@@ -263,7 +263,7 @@ def _head_lines(report: Report, sides: Sides) -> Iterator[str]:
             yield f"only {place}, not compared: {join_some(labels, '; ')}"
 
 
-def _results_grid(report: Report, sides: Sides) -> Grid:
+def _make_results_grid(report: Report, sides: Sides) -> Grid:
     """Return a line for each configuration."""
     metric = report.metric
     unit = f", {metric.unit}" if metric.unit not in ("", metric.title) else ""
@@ -274,7 +274,7 @@ def _results_grid(report: Report, sides: Sides) -> Grid:
     has_one_reason = len(reasons) > 1 and reasons.count(reasons[0]) == len(reasons)
     lines = []
     for result in report.results:
-        verdict = _verdict_cell(result, report, sides)
+        verdict = _format_verdict_cell(result, report, sides)
         if has_one_reason:
             verdict = verdict.partition(":")[0]
         lines.append([*_number_cells(result, metric), verdict])
@@ -288,11 +288,11 @@ def _number_cells(result: Result, metric: Metric) -> list[str]:
         format_interval(metric.to_printed_unit(result.before), metric.digits),
         format_interval(metric.to_printed_unit(result.after), metric.digits),
         _change_text(result.comparison.ratio if result.comparison else None),
-        _p_text(result.p_adjusted),
+        _format_p_value(result.p_adjusted),
     ]
 
 
-def _p_text(p_value: float | None) -> str:
+def _format_p_value(p_value: float | None) -> str:
     if p_value is None:
         return "n/a"
     return f"{p_value:.2g}" if p_value >= _MIN_PRINTED_P else "< 0.0001"
@@ -324,7 +324,7 @@ def _step_times_grid(report: Report) -> Grid | None:
     return Grid(f"Change of the {report.step_time} (95 % CI)", head, lines)
 
 
-def _missing_percentiles(report: Report) -> list[Statement]:
+def _list_missing_percentiles(report: Report) -> list[Statement]:
     """State how many batches percentiles need, if a shown configuration lacks one."""
     batches_needed = {
         f"p{percentile}": batches for percentile, batches in PERCENTILE_BATCHES.items()
@@ -336,9 +336,9 @@ def _missing_percentiles(report: Report) -> list[Statement]:
     return []
 
 
-def _verdict_cell(result: Result, report: Report, sides: Sides) -> str:
+def _format_verdict_cell(result: Result, report: Report, sides: Sides) -> str:
     """Return the verdict about a configuration."""
-    unjudged_text = f"{Verdict.UNJUDGED.value}: {reason_text(result, sides)}"
+    unjudged_text = f"{Verdict.UNJUDGED.value}: {format_reason(result, sides)}"
     if result.p_adjusted is None or result.comparison is None:
         return unjudged_text
     verdict = result.verdict.value
@@ -358,22 +358,22 @@ def _verdict_cell(result: Result, report: Report, sides: Sides) -> str:
 
 def _list_sections(report: Report, sides: Sides) -> list[Section]:
     """Return the table, its method, and the differences between the runs."""
-    grids = [_results_grid(report, sides)]
+    grids = [_make_results_grid(report, sides)]
     numbers = [result.before for result in report.results]
     numbers += [result.after for result in report.results]
     remarks = explain_numbers(numbers)
     remarks += explain_hidden(sum(result.hidden_by_load for result in report.results))
     if step_times := _step_times_grid(report):
         grids.append(step_times)
-        remarks += _missing_percentiles(report)
+        remarks += _list_missing_percentiles(report)
     sections = [Section("", grids, tuple(remarks))]
     if report.machine_costs:
         sections.append(machine_costs.make_section(report.machine_costs))
 
     notes: dict[str, Sequence[Statement | str]] = {
-        "method": method_statements(report, sides),
+        "method": state_method(report, sides),
         "runs": _run_notes(report, sides),
-        **_difference_notes(report, sides),
+        **_make_difference_notes(report, sides),
     }
     for place, (_, differences) in zip(sides.places, report.differences_inside):
         title = f"runs {place} differ among themselves"
@@ -394,7 +394,7 @@ def _run_notes(report: Report, sides: Sides) -> list[str]:
     return lines
 
 
-def _difference_notes(report: Report, sides: Sides) -> dict[str, list[str]]:
+def _make_difference_notes(report: Report, sides: Sides) -> dict[str, list[str]]:
     """Return the differences between the sides, by the title of their list."""
     num_configurations = sum(all(result.runs) for result in report.results)
     machines = []
@@ -403,7 +403,7 @@ def _difference_notes(report: Report, sides: Sides) -> dict[str, list[str]]:
     not_recorded: dict[str, None] = {}
     for labelled in report.differences:
         difference = labelled.difference
-        text = _difference_text(labelled, num_configurations, sides)
+        text = _format_difference(labelled, num_configurations, sides)
         is_unknown = difference.effect == NOT_RECORDED
         if is_unknown and not difference.is_incomparable:
             not_recorded[difference.name] = None
@@ -422,18 +422,18 @@ def _difference_notes(report: Report, sides: Sides) -> dict[str, list[str]]:
     }
 
 
-def _difference_text(
+def _format_difference(
     labelled: LabelledDifference, num_configurations: int, sides: Sides
 ) -> str:
     """Return a difference with its effect, and its configurations if it is not in all."""
-    values = _values_text(labelled.difference, sides)
+    values = _format_values(labelled.difference, sides)
     text = f"{values}; {describe(labelled.difference).effect}"
     if len(labelled.labels) in (0, num_configurations):
         return text
     return f"{text} [{join_some(labelled.labels, '; ')}]"
 
 
-def _values_text(difference: Difference, sides: Sides) -> str:
+def _format_values(difference: Difference, sides: Sides) -> str:
     texts = describe(difference)
     first, second = sides.places
     return f"{texts.name}: {texts.first} {first}, {texts.second} {second}"
@@ -449,7 +449,7 @@ def _list_machine_notes(differences: Iterable[Difference], sides: Sides) -> list
     for difference in differences:
         if difference.name not in axes:
             first.setdefault(difference.name, difference)
-    return [_values_text(difference, sides) for difference in first.values()]
+    return [_format_values(difference, sides) for difference in first.values()]
 
 
 def _list_side_differences(differences: Iterable[Difference]) -> list[str]:

@@ -24,7 +24,7 @@ from rnn_scaling.analysis.interval_kinds import Note
 from rnn_scaling.analysis.significance import Gate, Verdict
 from rnn_scaling.analysis.statements import Statement, state
 from rnn_scaling.reports import training_differences
-from rnn_scaling.reports.wording import group_by_kind, sentence
+from rnn_scaling.reports.wording import group_by_kind, write_sentence
 from rnn_scaling.system.machine.load import NOTICEABLE_LOAD
 
 _MAX_STEP_TIMES = 3  # statements about step times
@@ -60,28 +60,28 @@ class Sides:
         """Return a statement in words; its side is BEFORE or AFTER, or A or B."""
         side = statement.values.get("side")
         if side is None:
-            return sentence(statement)
+            return write_sentence(statement)
         name = self.first if side == "before" else self.second
         values = {**statement.values, "side": name.upper()}
-        return sentence(dataclasses.replace(statement, values=values))
+        return write_sentence(dataclasses.replace(statement, values=values))
 
 
 BEFORE_AFTER = Sides("before", "after", is_gate=True)
 A_AND_B = Sides("A", "B", is_gate=False)
 
 
-def reason_text(result: Result | MachineRatio, sides: Sides = BEFORE_AFTER) -> str:
+def format_reason(result: Result | MachineRatio, sides: Sides = BEFORE_AFTER) -> str:
     """Return why a result cannot be judged; "" if it can."""
     return sides.word(result.reason) if result.reason else ""
 
 
-def verdict_statements(report: Report) -> list[Statement]:
+def state_verdicts(report: Report) -> list[Statement]:
     """Return the answer, other trainings, and step times that changed.
 
     Step times are mentioned if the metric did not change.
     """
     names = (report.before, report.after)
-    answer = _machine_statements if report.machines else _gate_statements
+    answer = _state_machines if report.machines else _state_gate
     return [
         *answer(report),
         *training_differences.change_statements(report.changed_training, names),
@@ -123,30 +123,30 @@ def step_time_statements(
                     metric=report.metric.title,
                     before=names[0],
                     after=names[1],
-                    **_percent_values(ratio),
+                    **_list_percent_values(ratio),
                 )
             )
     facts.sort(key=lambda statement: -statement.values["change"])
     return facts[:_MAX_STEP_TIMES]
 
 
-def _percent_values(ratio: Interval) -> dict[str, float]:
+def _list_percent_values(ratio: Interval) -> dict[str, float]:
     """Return the size of a change and its ends in per cent, without their signs."""
     numbers = [ratio.value, *(ratio.ends or ())]
     low, value, high = sorted(100 * abs(number - 1) for number in numbers)
     return {"change": value, "low": low, "high": high}
 
 
-def _machine_statements(report: Report) -> Iterator[Statement]:
+def _state_machines(report: Report) -> Iterator[Statement]:
     """State which machine is faster and, with prices, which is the cheapest."""
     for scope in _SCOPES:
-        yield from _scope_statements(report, scope)
+        yield from _state_scope(report, scope)
     yield from make_statements(report.machine_costs)
 
 
-def _gate_statements(report: Report) -> list[Statement]:
+def _state_gate(report: Report) -> list[Statement]:
     """State whether the second side is slower than the limit allows."""
-    sessions = session_statements(report)
+    sessions = state_sessions(report)
     total = len(report.results)
     values: dict[str, Any] = {"limit": 100 * report.max_regression, "total": total}
     regressions = []
@@ -170,7 +170,7 @@ def _gate_statements(report: Report) -> list[Statement]:
     if not unjudged:
         names = [difference.name for difference in incomparable_differences]
         return [state("not-judged", reasons=names)]
-    reasons = list(dict.fromkeys(map(reason_text, unjudged)))
+    reasons = list(dict.fromkeys(map(format_reason, unjudged)))
     values |= {"unjudged": len(unjudged), "reasons": reasons}
     kind = "some-not-judged" if total > 1 else "not-judged"
     gate_statements = [state(kind, **values)]
@@ -179,7 +179,7 @@ def _gate_statements(report: Report) -> list[Statement]:
     return [*gate_statements, *sessions]
 
 
-def session_statements(report: Report) -> list[Statement]:
+def state_sessions(report: Report) -> list[Statement]:
     """State how far apart two sessions are, and the drift between them; [] if one."""
     if report.minutes_apart is None:
         return []
@@ -217,7 +217,7 @@ def session_statements(report: Report) -> list[Statement]:
     return facts
 
 
-def _scope_statements(report: Report, scope: str) -> Iterator[Statement]:
+def _state_scope(report: Report, scope: str) -> Iterator[Statement]:
     """State which machine is faster, per device or with all devices.
 
     For the only series, the statement has the ratio; for several series, there is a
@@ -234,7 +234,7 @@ def _scope_statements(report: Report, scope: str) -> Iterator[Statement]:
             ratio=only.ratio,
             low=only.low,
             high=only.high,
-            reason=reason_text(only),
+            reason=format_reason(only),
         )
         return
 
@@ -247,11 +247,11 @@ def _scope_statements(report: Report, scope: str) -> Iterator[Statement]:
                 _SCOPES[scope],
                 **names,
                 total=len(ratios),
-                **_range_values(groups[kind]),
+                **_list_range_values(groups[kind]),
             )
 
 
-def _range_values(ratios: Sequence[MachineRatio]) -> dict[str, Any]:
+def _list_range_values(ratios: Sequence[MachineRatio]) -> dict[str, Any]:
     values = [ratio.ratio for ratio in ratios if ratio.ratio]
     return {
         "series": len(ratios),
@@ -260,7 +260,7 @@ def _range_values(ratios: Sequence[MachineRatio]) -> dict[str, Any]:
     }
 
 
-def disturbed_statements(report: Report, sides: Sides) -> list[Statement]:
+def state_disturbed_runs(report: Report, sides: Sides) -> list[Statement]:
     """State which runs, and how many batches, do not count; [] if all count."""
     files: list[str] = []
     for result in report.results:
@@ -282,10 +282,10 @@ def disturbed_statements(report: Report, sides: Sides) -> list[Statement]:
     return disturbed_notes
 
 
-def method_statements(report: Report, sides: Sides = BEFORE_AFTER) -> list[Statement]:
+def state_method(report: Report, sides: Sides = BEFORE_AFTER) -> list[Statement]:
     """Return the tests, their corrections, runs that do not count, and caveats."""
     # An answer about A and B already contains the disturbed runs.
-    method_notes = disturbed_statements(report, sides) if sides.is_gate else []
+    method_notes = state_disturbed_runs(report, sides) if sides.is_gate else []
     numbers = []
     for result in report.results:
         numbers += [("", result.before), ("", result.after)]
@@ -293,7 +293,7 @@ def method_statements(report: Report, sides: Sides = BEFORE_AFTER) -> list[State
     method_notes += _test_statements(report)
     if any(map(_has_step_time_interval, report.results)):
         method_notes.append(state("step-time-intervals", report.step_time))
-    return [*method_notes, *_single_run_statements(report)]
+    return [*method_notes, *_state_single_runs(report)]
 
 
 def _test_statements(report: Report) -> Iterator[Statement]:
@@ -337,7 +337,7 @@ def _has_step_time_interval(result: Result) -> bool:
     return any(change.ratio and change.ratio.ends for change in result.step_times)
 
 
-def _single_run_statements(report: Report) -> Iterator[Statement]:
+def _state_single_runs(report: Report) -> Iterator[Statement]:
     """State why one run on a side shows no change, and how many runs would show one."""
     single_run_results = [
         result
@@ -359,7 +359,7 @@ def _single_run_statements(report: Report) -> Iterator[Statement]:
         yield state("runs-needed", limit=100 * limit, runs=runs)
 
 
-def ab_statements(report: Report) -> list[Statement]:
+def state_sides(report: Report) -> list[Statement]:
     """State which of two settings is faster, or why that is not clear."""
     differing_facts: dict[str, None] = {
         labelled.difference.name: None
@@ -374,13 +374,13 @@ def ab_statements(report: Report) -> list[Statement]:
 
     results = report.results
     if len(results) == 1 and results[0].comparison is not None:
-        return [_ratio_statement(results[0].comparison.ratio, results[0].runs[0])]
+        return [_state_ratio(results[0].comparison.ratio, results[0].runs[0])]
     unjudged = [result for result in results if result.reason]
-    reasons = list(dict.fromkeys(reason_text(result, A_AND_B) for result in unjudged))
+    reasons = list(dict.fromkeys(format_reason(result, A_AND_B) for result in unjudged))
     return [state("ab-no-answer", reasons=reasons or ["no configuration in common"])]
 
 
-def _ratio_statement(ratio: Interval, pairs: int) -> Statement:
+def _state_ratio(ratio: Interval, pairs: int) -> Statement:
     """State which setting is faster.
 
     Args:

@@ -30,14 +30,14 @@ from rnn_scaling.reports import certificates, headline, training_differences
 from rnn_scaling.reports import series_statements as one_series
 from rnn_scaling.reports.fastest_series import (
     DECISIONS,
-    devices_text,
-    measured_counts,
-    most_devices,
+    find_most_devices,
+    format_devices,
+    list_measured_counts,
     state_conditions,
     state_fastest,
 )
 from rnn_scaling.reports.summary import Scaling, SeriesSummary, Summary
-from rnn_scaling.reports.wording import group_by_kind, sentences
+from rnn_scaling.reports.wording import group_by_kind, write_sentences
 from rnn_scaling.system.files.terminal import DEFAULT_COLUMNS
 from rnn_scaling.system.machine.load import NOTICEABLE_LOAD
 
@@ -50,7 +50,7 @@ _MAX_LOADED = 3  # more disturbed runs are not worth repeating: the machine is b
 
 def answer_text(summary: Summary) -> str:
     """Return the answer in English."""
-    return sentences(answer_statements(summary))
+    return write_sentences(answer_statements(summary))
 
 
 def answer_paragraphs(summary: Summary) -> tuple[list[str], list[str]]:
@@ -69,8 +69,8 @@ def answer_paragraphs(summary: Summary) -> tuple[list[str], list[str]]:
         is_alarm = statement.kind in _ALARM_KINDS
         (alarms if is_alarm else groups[-1]).append(statement)
 
-    headlines = [sentences(alarms)] if alarms else []
-    has_first = any(map(_leading_statements, groups))
+    headlines = [write_sentences(alarms)] if alarms else []
+    has_first = any(map(_select_leading_statements, groups))
     details = []
     for group in groups:
         title = [each for each in group if each.kind == "scaling"]
@@ -78,21 +78,21 @@ def answer_paragraphs(summary: Summary) -> tuple[list[str], list[str]]:
         first = later_statements
         remaining_statements: list[Statement] = []
         if has_first:
-            first = _leading_statements(group)
+            first = _select_leading_statements(group)
             remaining_statements = later_statements[len(first) :]
-        headline_statements = _fitting_statements(title, first, headlines)
+        headline_statements = _select_fitting_statements(title, first, headlines)
         if headline_statements:
-            headlines.append(sentences([*title, *headline_statements]))
+            headlines.append(write_sentences([*title, *headline_statements]))
         remaining_statements = [
             *first[len(headline_statements) :],
             *remaining_statements,
         ]
         if remaining_statements:
-            details.append(sentences([*title, *remaining_statements]))
+            details.append(write_sentences([*title, *remaining_statements]))
     return headlines, details
 
 
-def _leading_statements(group: Sequence[Statement]) -> list[Statement]:
+def _select_leading_statements(group: Sequence[Statement]) -> list[Statement]:
     """Return the statements of a scaling, after its title, that are its headline."""
     statements = [each for each in group if each.kind != "scaling"]
     return list(
@@ -100,7 +100,7 @@ def _leading_statements(group: Sequence[Statement]) -> list[Statement]:
     )
 
 
-def _fitting_statements(
+def _select_fitting_statements(
     title: Sequence[Statement],
     statements: Sequence[Statement],
     headlines: Sequence[str],
@@ -109,7 +109,7 @@ def _fitting_statements(
 
     Without any headline, the first statement fits.
     """
-    num_lines = sum(map(_num_lines, headlines))
+    num_lines = sum(map(_count_lines, headlines))
     explained_groups: list[list[Statement]] = []
     for statement in statements:
         if explained_groups and statement.kind in headline.EXPLANATIONS:
@@ -118,22 +118,22 @@ def _fitting_statements(
             explained_groups.append([statement])
     fitting_statements: list[Statement] = []
     for group in explained_groups:
-        text = sentences([*title, *fitting_statements, *group])
+        text = write_sentences([*title, *fitting_statements, *group])
         is_first = not headlines and not fitting_statements
-        if not is_first and num_lines + _num_lines(text) > _MAX_HEADLINES:
+        if not is_first and num_lines + _count_lines(text) > _MAX_HEADLINES:
             break
         fitting_statements += group
     return fitting_statements
 
 
-def _num_lines(text: str) -> int:
+def _count_lines(text: str) -> int:
     """Return the lines of a text on a usual terminal."""
     return len(textwrap.wrap(text, DEFAULT_COLUMNS))
 
 
-def overview_text(summary: Summary) -> str:
+def format_overview(summary: Summary) -> str:
     """Return the range over several series in English; "" for one series."""
-    return sentences(overview_statements(summary))
+    return write_sentences(state_overview(summary))
 
 
 def answer_statements(summary: Summary) -> list[Statement]:
@@ -149,12 +149,12 @@ def answer_statements(summary: Summary) -> list[Statement]:
     ]
     if summary.has_many_models:
         for name, series in summary.tables:
-            answer += _model_statements(summary, name, series)
-    for name, series in _answered_scalings(summary):
-        answer += _title_statement(summary, name)
-        answer += _fastest_statements(_drop_machine(series))
-        answer += _cost_statements(summary, series)
-    answer += _disturbed_left_out(summary)
+            answer += _state_models(summary, name, series)
+    for name, series in _list_answered_scalings(summary):
+        answer += _state_title(summary, name)
+        answer += _state_fastest(_drop_machine(series))
+        answer += _state_costs(summary, series)
+    answer += _count_disturbed_left_out(summary)
     # Disturbed runs that do not count change no number.
     loaded = [
         name for name, row in few_disturbed_runs(summary) if not row.disturbed_runs
@@ -166,23 +166,23 @@ def answer_statements(summary: Summary) -> list[Statement]:
     return [*answer, *summary.checked_predictions]
 
 
-def overview_statements(summary: Summary) -> list[Statement]:
+def state_overview(summary: Summary) -> list[Statement]:
     """Return the range over several series, and how many can be judged."""
     overview = []
-    for name, series in _answered_scalings(summary):
-        if ranges := _range_statements(_drop_machine(series)):
-            overview += [*_title_statement(summary, name), *ranges]
+    for name, series in _list_answered_scalings(summary):
+        if ranges := _state_ranges(_drop_machine(series)):
+            overview += [*_state_title(summary, name), *ranges]
     return overview
 
 
-def _answered_scalings(summary: Summary) -> list[Scaling]:
+def _list_answered_scalings(summary: Summary) -> list[Scaling]:
     """Return the scalings that have answers; [] if a report has too many of models."""
     if summary.has_many_models and len(summary.scalings) > _MAX_ANSWERS:
         return []
     return summary.scalings
 
 
-def _title_statement(summary: Summary, name: str) -> list[Statement]:
+def _state_title(summary: Summary, name: str) -> list[Statement]:
     return [state("scaling", name)] if len(summary.scalings) > 1 else []
 
 
@@ -196,7 +196,7 @@ def _drop_machine(series: Sequence[SeriesSummary]) -> list[SeriesSummary]:
     ]
 
 
-def _model_statements(
+def _state_models(
     summary: Summary, name: str, series: Sequence[SeriesSummary]
 ) -> list[Statement]:
     """Return the range of the models' efficiencies.
@@ -205,11 +205,11 @@ def _model_statements(
     per exchanged MB.
     """
     model_statements = []
-    if len(summary.tables) > 1 or _answered_scalings(summary):
+    if len(summary.tables) > 1 or _list_answered_scalings(summary):
         model_statements.append(state("scaling", name))
     without_range = state("none-on-several", series=len(series))
-    model_statements += _range_statements(series) or [without_range]
-    model_statements += _unranked_statements(series)
+    model_statements += _state_ranges(series) or [without_range]
+    model_statements += _state_unranked(series)
     if not registry.find_mode(series[0].mode).trains_one_model:
         return model_statements
 
@@ -236,12 +236,12 @@ def _model_statements(
     return [*model_statements, follows]
 
 
-def _fastest_statements(series: Sequence[SeriesSummary]) -> list[Statement]:
+def _state_fastest(series: Sequence[SeriesSummary]) -> list[Statement]:
     """State which series of a scaling is fastest, and which are not ranked."""
     if len(series) == 1:
         return one_series.make_statements(series[0])
-    unranked = _unranked_statements(series)
-    parallel = [member for member in series if most_devices(member) > 1]
+    unranked = _state_unranked(series)
+    parallel = [member for member in series if find_most_devices(member) > 1]
     if not parallel:
         sound_series, excluded = _select_sound([s for s in series if s.row_on(1)])
         first = state_fastest(sound_series, 1) if len(sound_series) > 1 else []
@@ -258,11 +258,11 @@ def _fastest_statements(series: Sequence[SeriesSummary]) -> list[Statement]:
 
     sound, _ = _select_sound(parallel)
     fastest_statements = headline.make_statements(sound)
-    fastest_statements += _fastest_on_one_device(candidates)
+    fastest_statements += _state_fastest_on_one_device(candidates)
     if len(candidates) == 1:
         only_one = state("one-ranked", series=len(series))
         excluded = [only_one, *excluded]
-    ranked = _fastest_on_several(candidates)
+    ranked = _state_fastest_on_several(candidates)
     if any(each.kind in headline.DECISIONS for each in fastest_statements):
         # One decision is enough.
         ranked = [each for each in ranked if each.kind not in DECISIONS]
@@ -276,9 +276,7 @@ def _select_one_model(series: Sequence[SeriesSummary]) -> list[SeriesSummary]:
     ]
 
 
-def _cost_statements(
-    summary: Summary, series: Sequence[SeriesSummary]
-) -> list[Statement]:
+def _state_costs(summary: Summary, series: Sequence[SeriesSummary]) -> list[Statement]:
     """Return the lowest cost, if machines have prices.
 
     Series that do not train one model count only if no series trains one.
@@ -307,22 +305,22 @@ def _cost_statements(
     ]
 
 
-def _unranked_statements(series: Sequence[SeriesSummary]) -> list[Statement]:
+def _state_unranked(series: Sequence[SeriesSummary]) -> list[Statement]:
     """State which series cannot be the fastest, by the reason."""
     names: dict[str, list[str]] = {}
     for member in series:
-        if kind := _reason_not_ranked(member):
+        if kind := _explain_missing_ranking(member):
             names.setdefault(kind, []).append(member.title)
     return [state(kind, names=titles) for kind, titles in names.items()]
 
 
-def _reason_not_ranked(series: SeriesSummary) -> str:
+def _explain_missing_ranking(series: SeriesSummary) -> str:
     """Return the kind of the statement about a series that is not ranked, or ""."""
     if series.num_diverged:
         return "not-ranked-diverged"
     if series.largest_row is None:
         return "not-ranked-failed"
-    if series.failed_above and most_devices(series) == 1:
+    if series.failed_above and find_most_devices(series) == 1:
         return "not-ranked-failed-on-several"
     return ""
 
@@ -340,24 +338,24 @@ def _select_sound(
     return sound, [state("ranked-right")] if len(sound) < len(stable) else []
 
 
-def _fastest_on_one_device(series: Sequence[SeriesSummary]) -> list[Statement]:
+def _state_fastest_on_one_device(series: Sequence[SeriesSummary]) -> list[Statement]:
     """State which program is fastest on one device; [] of a single program."""
     measured_series = [member for member in series if member.row_on(1)]
     programs = {make_program_key(member.rows[0].options) for member in measured_series}
     return state_fastest(measured_series, 1) if len(programs) > 1 else []
 
 
-def _fastest_on_several(candidates: Sequence[SeriesSummary]) -> list[Statement]:
+def _state_fastest_on_several(candidates: Sequence[SeriesSummary]) -> list[Statement]:
     """State which series is fastest on the most devices that all have."""
     if len(candidates) == 1:
         return one_series.make_statements(candidates[0])
-    common_counts = set.intersection(*map(measured_counts, candidates)) - {1}
+    common_counts = set.intersection(*map(list_measured_counts, candidates)) - {1}
     if not common_counts:
         return [state("no-common-devices"), *state_conditions(candidates, None)]
     return state_fastest(candidates, max(common_counts))
 
 
-def _range_statements(series: Sequence[SeriesSummary]) -> list[Statement]:
+def _state_ranges(series: Sequence[SeriesSummary]) -> list[Statement]:
     """Return the range of efficiencies; [] of one series, or without efficiencies."""
     scaled_series = []
     for member in series:
@@ -366,27 +364,27 @@ def _range_statements(series: Sequence[SeriesSummary]) -> list[Statement]:
             scaled_series.append(member)
     if len(series) < 2 or not scaled_series:
         return []
-    ordered = sorted(scaled_series, key=lambda member: _efficiency(member).value)
+    ordered = sorted(scaled_series, key=lambda member: _find_efficiency(member).value)
     single_run_series = []
     judged_series = []
     for member in ordered:
-        if not one_series.has_interval_over_runs(_efficiency(member)):
+        if not one_series.has_interval_over_runs(_find_efficiency(member)):
             single_run_series.append(member)
-        elif not _efficiency(member).is_too_wide:
+        elif not _find_efficiency(member).is_too_wide:
             judged_series.append(member)
 
     range_statements = []
     if len(judged_series) > 1:
-        range_statements.append(_range_statement(judged_series))
+        range_statements.append(_state_range(judged_series))
         if not is_above(
-            _efficiency(judged_series[-1]),
-            _efficiency(judged_series[0]),
+            _find_efficiency(judged_series[-1]),
+            _find_efficiency(judged_series[0]),
             len(judged_series),
         ):
             range_statements.append(state("range-within-noise"))
     if len(single_run_series) > 1 and not judged_series:
         range_statements += [
-            _range_statement(single_run_series),
+            _state_range(single_run_series),
             state("single-runs"),
         ]
     elif single_run_series:
@@ -404,26 +402,26 @@ def _range_statements(series: Sequence[SeriesSummary]) -> list[Statement]:
     return range_statements
 
 
-def _range_statement(ordered: Sequence[SeriesSummary]) -> Statement:
+def _state_range(ordered: Sequence[SeriesSummary]) -> Statement:
     """Return the lowest and the highest efficiency of series in this order."""
     low = ordered[0]
     high = ordered[-1]
     values: dict[str, Any] = {
         "series": len(ordered),
-        "low": _efficiency(low),
-        "high": _efficiency(high),
+        "low": _find_efficiency(low),
+        "high": _find_efficiency(high),
         "low_name": low.title,
         "high_name": high.title,
-        "low_devices": devices_text([low], most_devices(low)),
-        "high_devices": devices_text([high], most_devices(high)),
+        "low_devices": format_devices([low], find_most_devices(low)),
+        "high_devices": format_devices([high], find_most_devices(high)),
     }
-    if most_devices(low) != most_devices(high):
+    if find_most_devices(low) != find_most_devices(high):
         return state("efficiency-range-mixed", **values)
-    values["devices"] = devices_text([low, high], most_devices(low))
+    values["devices"] = format_devices([low, high], find_most_devices(low))
     return state("efficiency-range", **values)
 
 
-def missing_run_commands(series: SeriesSummary) -> list[str]:
+def list_missing_run_commands(series: SeriesSummary) -> list[str]:
     """Return the commands of missing runs, each once, with the repeats of the series."""
     row = series.largest_row
     if row is None or not row.is_ours:
@@ -460,7 +458,7 @@ def few_disturbed_runs(summary: Summary) -> list[tuple[str, Row]]:
     return disturbed_files if is_few else []
 
 
-def _disturbed_left_out(summary: Summary) -> list[Statement]:
+def _count_disturbed_left_out(summary: Summary) -> list[Statement]:
     """State which good runs, and how many batches, do not count; [] if all count."""
     files = []
     loads = []
@@ -502,11 +500,11 @@ def all_missing_run_commands(summary: Summary) -> list[str]:
             repeats = f"--repeats={len(row.records)}"
             commands.append(f"rm {path} && {make_sweep_command(row.options)} {repeats}")
     for series in summary.series:
-        commands += missing_run_commands(series)
+        commands += list_missing_run_commands(series)
     return [summary.command_for_folder(line) for line in dict.fromkeys(commands)]
 
 
-def interval_kinds(series: Sequence[SeriesSummary]) -> list[str]:
+def list_interval_kinds(series: Sequence[SeriesSummary]) -> list[str]:
     """Return the kinds of intervals in the sentences, each once.
 
     If there are several kinds, each follows the numbers that have it.
@@ -534,6 +532,6 @@ def interval_kinds(series: Sequence[SeriesSummary]) -> list[str]:
     return texts
 
 
-def _efficiency(series: SeriesSummary) -> Interval:
+def _find_efficiency(series: SeriesSummary) -> Interval:
     assert series.largest_row and series.largest_row.efficiency_percent
     return series.largest_row.efficiency_percent

@@ -19,7 +19,7 @@ from rnn_scaling.analysis.steps.counts import CountGroup, Inspection, StepCounts
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.records.step_parts import PHASES
 from rnn_scaling.reports import missing_results, placement_table, report_files
-from rnn_scaling.reports.json_data import json_text
+from rnn_scaling.reports.json_data import format_plain_json
 from rnn_scaling.reports.sections import (
     Columns,
     Grid,
@@ -28,7 +28,7 @@ from rnn_scaling.reports.sections import (
     make_grid,
 )
 from rnn_scaling.reports.summary import Summary
-from rnn_scaling.reports.wording import sentence
+from rnn_scaling.reports.wording import write_sentence
 from rnn_scaling.system import entry
 from rnn_scaling.system.files.terminal import print_fitted
 
@@ -54,7 +54,9 @@ def report(out: Path, records: Mapping[str, RunRecord]) -> bool:
       Whether all counts agree.
     """
     inspection = counts.inspect(records)
-    entry.warn(*(f"{sentence(reason)}; left out" for reason in inspection.left_out))
+    entry.warn(
+        *(f"{write_sentence(reason)}; left out" for reason in inspection.left_out)
+    )
     if not inspection.groups:
         remedy = "repeat them with --trace_batches=1 in another --out"
         entry.fail(
@@ -77,7 +79,7 @@ def report(out: Path, records: Mapping[str, RunRecord]) -> bool:
     details = make_sections(inspection, is_full=True)
     details += [placement_table.make_section(*labelled) for labelled in placed.values()]
     page = f"# Operators and kernels of a step\n\n{format_markdown(details)}"
-    data = json_text(make_data(inspection))
+    data = format_plain_json(make_data(inspection))
     report_files.write_results(out, "inspect", page, data)
     return not inspection.differences
 
@@ -103,9 +105,9 @@ def make_data(inspection: Inspection) -> dict[str, Any]:
         "schema": _SCHEMA,
         "groups": groups,
         "growth": list(map(dataclasses.asdict, lines)),
-        "differences": list(map(sentence, inspection.differences)),
-        "varying": list(map(sentence, inspection.varying)),
-        "left_out": list(map(sentence, inspection.left_out)),
+        "differences": list(map(write_sentence, inspection.differences)),
+        "varying": list(map(write_sentence, inspection.varying)),
+        "left_out": list(map(write_sentence, inspection.left_out)),
     }
 
 
@@ -128,13 +130,13 @@ def make_sections(inspection: Inspection, is_full: bool = False) -> list[Section
     group_sections = []
     for group in inspection.groups:
         grids = [
-            _comparison_grid(
+            _make_comparison_grid(
                 "Operators in the graph that runs",
                 group,
                 lambda column: column.operators,
                 lambda column: f"{column.operators:,}",
             ),
-            _comparison_grid(
+            _make_comparison_grid(
                 "Kernels per step: total [CPU / GPU]",
                 group,
                 lambda column: column.kernels,
@@ -144,11 +146,11 @@ def make_sections(inspection: Inspection, is_full: bool = False) -> list[Section
             ),
         ]
         if is_full:
-            grids += _detailed_grids(group)
+            grids += _make_detailed_grids(group)
         group_sections.append(Section(group.title, grids, tuple(_state_reasons(group))))
     return [
         *group_sections,
-        *_growth_sections(inspection.groups),
+        *_make_growth_sections(inspection.groups),
         Section("Do the runs agree?", notes=tuple(state_agreement(inspection))),
     ]
 
@@ -156,23 +158,27 @@ def make_sections(inspection: Inspection, is_full: bool = False) -> list[Section
 def state_agreement(inspection: Inspection) -> list[Statement]:
     """State whether runs of one configuration have the same counts, as they must."""
     if inspection.differences:
-        texts = map(sentence, inspection.differences)
+        texts = map(write_sentence, inspection.differences)
         return [state("counts-differ", text) for text in texts]
     if inspection.varying:
-        texts = map(sentence, inspection.varying)
+        texts = map(write_sentence, inspection.varying)
         statements = [state("counts-vary", text) for text in texts]
         return [*statements, state("counts-of-last-step")]
     return counts.state_agreement(inspection)
 
 
-def _detailed_grids(group: CountGroup) -> list[Grid]:
+def _make_detailed_grids(group: CountGroup) -> list[Grid]:
     columns = _sort_counts(group)
     fewest = group.device_counts[0]
     on_fewest = [column for column in columns if column.num_devices == fewest]
-    return [_graphs_grid(group), _phases_grid(columns), _types_grid(on_fewest)]
+    return [
+        _make_graphs_grid(group),
+        _make_phases_grid(columns),
+        _make_types_grid(on_fewest),
+    ]
 
 
-def _phases_grid(columns: Sequence[StepCounts]) -> Grid:
+def _make_phases_grid(columns: Sequence[StepCounts]) -> Grid:
     """Return a line for each phase with kernels."""
     lines = []
     for phase in PHASES:
@@ -184,7 +190,7 @@ def _phases_grid(columns: Sequence[StepCounts]) -> Grid:
     return Grid(caption, ["Phase", *names], lines)
 
 
-def _comparison_grid(
+def _make_comparison_grid(
     caption: str,
     group: CountGroup,
     value: Callable[[StepCounts], int],
@@ -228,11 +234,11 @@ def _state_reasons(group: CountGroup) -> list[Statement]:
         last = group.find(encoders[-1], num_devices)
         if first and last and first.kernels and last.kernels:
             low, high = sorted((first, last), key=lambda column: column.kernels)
-            return counts.encoder_difference(low, high)
+            return counts.compare_encoders(low, high)
     return []
 
 
-def _graphs_grid(group: CountGroup) -> Grid:
+def _make_graphs_grid(group: CountGroup) -> Grid:
     """Return operators of every graph and kernels per step and per item.
 
     There is a line for each encoder and number of devices.
@@ -273,7 +279,7 @@ def _graphs_grid(group: CountGroup) -> Grid:
     return Grid("From Python to kernels", head, lines)
 
 
-def _types_grid(columns: Sequence[StepCounts], top: int = _TOP_TYPES) -> Grid:
+def _make_types_grid(columns: Sequence[StepCounts], top: int = _TOP_TYPES) -> Grid:
     """Return operators and kernels by type.
 
     Args:
@@ -315,7 +321,7 @@ def _type_cells(columns: Sequence[StepCounts], kinds: Sequence[str]) -> Iterator
         yield f"{kernels_of_columns[-1] - kernels_of_columns[0]:+,}"
 
 
-def _growth_sections(groups: Sequence[CountGroup]) -> list[Section]:
+def _make_growth_sections(groups: Sequence[CountGroup]) -> list[Section]:
     """Return how kernels grow with the sequence length; [] for a single length."""
     lines = growth.fit_lines(groups)
     if not lines:
@@ -327,7 +333,7 @@ def _growth_sections(groups: Sequence[CountGroup]) -> list[Section]:
         "Kernels per step": lambda line: " ".join(
             f"{value:,}" for value in line.values
         ),
-        "a + b x T": _line_text,
+        "a + b x T": _format_line,
         "Lengths T": lambda line: f"{line.option} {', '.join(map(str, line.lengths))}",
     }
     if len({line.title for line in lines}) > 1:
@@ -339,16 +345,18 @@ def _growth_sections(groups: Sequence[CountGroup]) -> list[Section]:
 def format_formula(line: growth.Line) -> str:
     """Return a line such as "1,234 + 56 T"."""
     sign = "-" if line.slope < 0 else "+"
-    return f"{_fraction_text(line.start)} {sign} {_fraction_text(abs(line.slope))} T"
+    return (
+        f"{_format_fraction(line.start)} {sign} {_format_fraction(abs(line.slope))} T"
+    )
 
 
-def _line_text(line: growth.Line) -> str:
+def _format_line(line: growth.Line) -> str:
     if len(line.lengths) == 2:  # any line fits two lengths
         return f"{format_formula(line)} (only two lengths)"
     return format_formula(line) if line.is_exact else "not linear"
 
 
-def _fraction_text(value: Fraction) -> str:
+def _format_fraction(value: Fraction) -> str:
     return f"{value.numerator:,}" if value.denominator == 1 else f"{float(value):,.3f}"
 
 

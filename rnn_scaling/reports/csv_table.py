@@ -19,11 +19,11 @@ from rnn_scaling.reports import certificates, columns, learning
 from rnn_scaling.reports.columns import (
     RowColumn,
     SeriesColumn,
-    csv_line,
-    csv_text,
+    format_csv,
+    format_csv_line,
 )
 from rnn_scaling.reports.summary import Summary
-from rnn_scaling.reports.wording import interval_text
+from rnn_scaling.reports.wording import format_interval_kind
 
 
 def _interval_over(row: Row) -> str:
@@ -34,9 +34,9 @@ def _interval_over(row: Row) -> str:
     return "pooled processes" if is_pooled else "processes"
 
 
-def _certificate_text(row: Row) -> str:
-    certificate = certificates.row_certificate(row)
-    return certificates.certificate_text(certificate) if certificate else ""
+def _format_certificate(row: Row) -> str:
+    certificate = certificates.find_row_certificate(row)
+    return certificates.format_certificate(certificate) if certificate else ""
 
 
 _SCHEMA = SeriesColumn("schema", lambda _: REPORT_SCHEMA)
@@ -45,9 +45,9 @@ _SERIES_NAMES = [column.csv_name or column.name for column in _SERIES]
 _WORK_NAMES = {column.name for column in columns.WORK}
 _INTERVAL_OVER = RowColumn("interval_over", _interval_over)
 _INTERVAL_KIND = RowColumn(
-    "interval", lambda row: interval_text(row.rate.kind) if row.rate else ""
+    "interval", lambda row: format_interval_kind(row.rate.kind) if row.rate else ""
 )
-_CERTIFICATE_TEXT = RowColumn("certificate_sentence", _certificate_text)
+_CERTIFICATE_TEXT = RowColumn("certificate_sentence", _format_certificate)
 _NOT_SPLIT = "not split"
 _LOSS = "loss"
 
@@ -62,28 +62,28 @@ def render(summary: Summary) -> bytes:
     series_columns = list(_SERIES)
     if len(summary.machines) > 1:
         series_columns.append(columns.MACHINE)
-    row_columns = _row_columns(summary)
-    part_columns = _part_columns(summary)
+    row_columns = _make_row_columns(summary)
+    part_columns = _make_part_columns(summary)
 
     lines = []
     for series in summary.series:
         for row in series.rows:
-            line = csv_line(series_columns, series)
-            line |= csv_line([*row_columns, columns.WITHIN_RUN], row)
+            line = format_csv_line(series_columns, series)
+            line |= format_csv_line([*row_columns, columns.WITHIN_RUN], row)
             # The value would repeat the rate.
             del line[columns.WITHIN_RUN.name]
-            line |= csv_line(part_columns, row)
+            line |= format_csv_line(part_columns, row)
             if summary.is_certified:
-                line |= csv_line((columns.CERTIFICATE, _CERTIFICATE_TEXT), row)
+                line |= format_csv_line((columns.CERTIFICATE, _CERTIFICATE_TEXT), row)
             if summary.learning:
                 line |= learning.make_csv_fields(
                     summary.learning, summary.row_titles, row
                 )
             lines.append(line)
-    return csv_text(lines, _SERIES_NAMES).encode()
+    return format_csv(lines, _SERIES_NAMES).encode()
 
 
-def further_options(summary: Summary) -> list[str]:
+def list_further_options(summary: Summary) -> list[str]:
     """Return the options in which rows differ, except the amount of work."""
     return [
         name
@@ -92,7 +92,7 @@ def further_options(summary: Summary) -> list[str]:
     ]
 
 
-def _row_columns(summary: Summary) -> list[RowColumn]:
+def _make_row_columns(summary: Summary) -> list[RowColumn]:
     """Return the columns of options, runs, metrics and the interval.
 
     A column without a value in any row is left out, except the ones of every report.
@@ -102,9 +102,9 @@ def _row_columns(summary: Summary) -> list[RowColumn]:
         own_columns.append(columns.RUNS_DISTURBED)
     own_columns.append(columns.SECONDS)
     metrics = select_metrics(summary.rows)
-    own_columns += map(columns.metric_column, metrics)
+    own_columns += map(columns.make_metric_column, metrics)
     if any(row.corrected is not None for row in summary.rows):
-        own_columns.append(columns.measured_rate_column(rate_of(metrics)))
+        own_columns.append(columns.make_measured_rate_column(rate_of(metrics)))
         own_columns += [columns.RATE_CORRECTED, columns.SPEEDUP_CORRECTED]
     own_columns += [_INTERVAL_OVER, _INTERVAL_KIND]
     # Another program may have an option with the name of one of our columns.
@@ -115,7 +115,10 @@ def _row_columns(summary: Summary) -> list[RowColumn]:
     }
     reserved_names -= {*configs.OPTIONS}
     return [
-        *(_option_column(name, reserved_names) for name in further_options(summary)),
+        *(
+            _make_option_column(name, reserved_names)
+            for name in list_further_options(summary)
+        ),
         *own_columns,
     ]
 
@@ -125,12 +128,12 @@ def rate_of(metrics: Iterable[Metric]) -> Metric:
     return next(metric for metric in metrics if metric.compute is RATE.compute)
 
 
-def _option_column(name: str, reserved_names: Collection[str]) -> RowColumn:
+def _make_option_column(name: str, reserved_names: Collection[str]) -> RowColumn:
     column_name = f"option_{name}" if name in reserved_names else name
     return RowColumn(column_name, lambda row: row.reported(name))
 
 
-def _part_columns(summary: Summary) -> list[RowColumn]:
+def _make_part_columns(summary: Summary) -> list[RowColumn]:
     """Return the columns of points of efficiency: parts, unsplit points, and loss."""
     parts: dict[LossPartName, None] = {}
     for row in summary.rows:

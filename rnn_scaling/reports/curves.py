@@ -34,7 +34,9 @@ def render(summary: Summary) -> bytes:
     ]
     if not panels_of_groups:
         raise ValueError("expected at least one successful run")
-    heights = [_height_inches(group, panels) for group, panels in panels_of_groups]
+    heights = [
+        _choose_height_inches(group, panels) for group, panels in panels_of_groups
+    ]
     with figures.apply_style(is_fixed=True):
         figure = Figure(figsize=(WIDTH, sum(heights)), layout="constrained")
         subfigures = figure.subfigures(
@@ -43,24 +45,24 @@ def render(summary: Summary) -> bytes:
         for subfigure, (_, panels) in zip(subfigures[:, 0], panels_of_groups):
             for k, chart in enumerate(panels):
                 axes = subfigure.add_subplot(
-                    _num_lines(panels), _PANELS_PER_LINE, k + 1
+                    _count_lines(panels), _PANELS_PER_LINE, k + 1
                 )
                 charts.draw(axes, chart, has_names=k % _PANELS_PER_LINE == 0)
             figures.add_legend(subfigure, columns=2, place="outside ")
-        return figures.as_file(figure)
+        return figures.draw_to_file(figure)
 
 
-def _num_lines(panels: Sequence[Chart]) -> int:
+def _count_lines(panels: Sequence[Chart]) -> int:
     return math.ceil(len(panels) / _PANELS_PER_LINE)
 
 
-def _height_inches(group: Group, panels: Sequence[Chart]) -> float:
+def _choose_height_inches(group: Group, panels: Sequence[Chart]) -> float:
     """Return the inches of the panels and the legend of a group."""
     num_entries = min(len(group.lines), figures.MAX_LINES)
     panel_height = _PANEL_HEIGHT
     if any(panel.has_rows for panel in panels):
         panel_height = max(2.0, 1.0 + charts.ROW_INCHES * num_entries)
-    return panel_height * _num_lines(panels) + _LEGEND_ENTRY_HEIGHT * num_entries
+    return panel_height * _count_lines(panels) + _LEGEND_ENTRY_HEIGHT * num_entries
 
 
 def _choose_panels(group: Group) -> list[Chart]:

@@ -8,7 +8,7 @@ from typing import Any
 
 from rnn_scaling.analysis.comparison.differences import Difference, Quantity, join_some
 from rnn_scaling.analysis.statements import Statement, state
-from rnn_scaling.reports.wording import sentence
+from rnn_scaling.reports.wording import write_sentence
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,22 +40,22 @@ def describe(difference: Difference, is_json: bool = False) -> DifferenceTexts:
       is_json: Whether values of options are spelled as Python values.
     """
     is_spelled = is_json and difference.name.startswith("--")
-    first = [value_text(value, is_spelled) for value in difference.first]
-    second = [value_text(value, is_spelled) for value in difference.second]
+    first = [format_value(value, is_spelled) for value in difference.first]
+    second = [format_value(value, is_spelled) for value in difference.second]
     effect = state(difference.effect, unit=difference.unit)
     return DifferenceTexts(
         difference.name,
         first=join_some(first),
         second=join_some(second),
-        effect=sentence(effect),
+        effect=write_sentence(effect),
         severity=difference.severity.value,
     )
 
 
-def value_text(value: Any, is_spelled: bool = False) -> str:
+def format_value(value: Any, is_spelled: bool = False) -> str:
     """Return a value of a difference as text."""
     if isinstance(value, Statement):
-        return sentence(value)
+        return write_sentence(value)
     if isinstance(value, Quantity):
         return f"{value.number:.4g} {value.unit}"
     if is_spelled:

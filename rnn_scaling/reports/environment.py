@@ -9,9 +9,9 @@ from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
 
 from rnn_scaling.analysis.clocks import (
-    clock_cautions,
+    compute_median_clocks_mhz,
     format_caution,
-    median_clocks_mhz,
+    list_clock_cautions,
 )
 from rnn_scaling.analysis.facts.table import FACTS, PACKAGES, TRAINING
 from rnn_scaling.analysis.statements import Statement, state
@@ -134,7 +134,7 @@ def _find_cautions(record: RunRecord) -> list[tuple[Hashable, Statement]]:
             machine_cautions.append(state("workers-on-one-host"))
         if workers.link:
             machine_cautions.append(state("network-simulated", workers.link))
-        if deviation := _window_deviation(record, workers.window_seconds):
+        if deviation := _compute_window_deviation(record, workers.window_seconds):
             machine_cautions.append(state("window-off", most=deviation))
     if skipped := record.batches.skipped_updates:
         machine_cautions.append(state(UPDATES_SKIPPED, most=skipped))
@@ -143,12 +143,12 @@ def _find_cautions(record: RunRecord) -> list[tuple[Hashable, Statement]]:
         ((finding.kind, finding.subject), finding) for finding in machine_cautions
     ]
     # The text of a caution contains numbers, so its key identifies it.
-    for caution in clock_cautions(record.environment.clocks):
+    for caution in list_clock_cautions(record.environment.clocks):
         keyed_cautions.append((caution.key, state("clocks", format_caution(caution))))
     return keyed_cautions
 
 
-def _window_deviation(run: RunRecord, window_s: float | None) -> float:
+def _compute_window_deviation(run: RunRecord, window_s: float | None) -> float:
     """Return the difference of the common window from rank 0's clock, as a share.
 
     Returns:
@@ -172,13 +172,13 @@ def run_facts(record: RunRecord) -> dict[str, str]:
     }
     return {
         **facts_by_name,
-        "parameters": _parameters_text(record),
+        "parameters": _format_parameters(record),
         **dict(sorted(env.packages.items())),
         **dict(sorted(env.variables.items())),
     }
 
 
-def _parameters_text(record: RunRecord) -> str:
+def _format_parameters(record: RunRecord) -> str:
     """Return the numbers of one copy: trained, moving averages and optimizer.
 
     Returns:
@@ -210,7 +210,7 @@ def _clock_facts(records: Sequence[RunRecord]) -> list[EnvironmentFact]:
     sampled = [
         clocks
         for record in records
-        if (clocks := median_clocks_mhz(record.environment.clocks))
+        if (clocks := compute_median_clocks_mhz(record.environment.clocks))
     ]
     if not sampled:
         return []

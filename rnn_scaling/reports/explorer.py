@@ -19,7 +19,7 @@ from typing import Any
 from rnn_scaling.analysis.confidence import Interval
 from rnn_scaling.analysis.metrics import Metric
 from rnn_scaling.reports.sections import explain_numbers
-from rnn_scaling.reports.wording import sentence
+from rnn_scaling.reports.wording import write_sentence
 
 _DIGITS = 6  # significant digits of a number in the page
 # Fields of a metric that the script reads.
@@ -137,7 +137,7 @@ def _to_json_data(value: Any) -> Any:
     """
     if isinstance(value, Interval):
         ends = value.ends or (None, None)
-        sentences = map(sentence, explain_numbers([value]))
+        sentences = map(write_sentence, explain_numbers([value]))
         return [*map(round_briefly, (value.value, *ends)), *sentences]
     if isinstance(value, Metric):
         return {name: getattr(value, name) for name in _METRIC_FIELDS}

@@ -18,7 +18,7 @@ from rnn_scaling.analysis.significance import (
     needed_repeats,
     propose_repeats,
 )
-from rnn_scaling.analysis.statements import Statement, interval_values, state
+from rnn_scaling.analysis.statements import Statement, list_interval_values, state
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.reports import cluster
 from rnn_scaling.reports import series_statements as one_series
@@ -31,7 +31,7 @@ DECISIONS = ("take-either", "seen-difference", "seen-difference-too-small")
 _MAX_TIE_DIFFERENCE = 0.1
 
 
-def measured_counts(series: SeriesSummary) -> set[int]:
+def list_measured_counts(series: SeriesSummary) -> set[int]:
     """Return the numbers of devices on which a series was measured."""
     return {row.num_devices for row in series.rows if row.rate is not None}
 
@@ -48,18 +48,18 @@ def state_fastest(series: Sequence[SeriesSummary], count: int) -> list[Statement
     rivals = [
         member for member in slower if not _is_slower(member, first, count, len(series))
     ]
-    place = {"series": len(series), "devices": devices_text(series, count)}
+    place = {"series": len(series), "devices": format_devices(series, count)}
     common: list[Statement] = []
-    if count > 1 and any(most_devices(member) != count for member in series):
+    if count > 1 and any(find_most_devices(member) != count for member in series):
         common.append(state("most-common-devices", **place))
     if len(series) > 2:
         common.append(state("pairs-compared", pairs=math.comb(len(series), 2)))
     if rivals:
         return [
-            *_unclear_statements(
+            *_state_unclear(
                 ordered, rivals=rivals, count=count, place=place, common=common
             ),
-            *_faster_elsewhere_statements(ordered, count),
+            *_state_faster_elsewhere(ordered, count),
             *state_conditions(series, count),
         ]
 
@@ -73,17 +73,17 @@ def state_fastest(series: Sequence[SeriesSummary], count: int) -> list[Statement
         ),
         *common,
     ]
-    scaling = one_series.scaling_statements(first) if count > 1 else []
+    scaling = one_series.state_scaling(first) if count > 1 else []
     if all(each.kind != "scaling-corrected" for each in scaling):
         facts += one_series.rate_corrections(_rows([first], count))
     facts += scaling
     if count > 1:
-        facts += _worker_statements(first, None)
-    facts += _faster_elsewhere_statements(ordered, count, first)
+        facts += _state_workers(first, None)
+    facts += _state_faster_elsewhere(ordered, count, first)
     return [*facts, *state_conditions(series, count, first if count > 1 else None)]
 
 
-def _unclear_statements(
+def _state_unclear(
     ordered: Sequence[SeriesSummary],
     rivals: Sequence[SeriesSummary],
     count: int,
@@ -169,7 +169,7 @@ def _tie_statements(
     yield decision
 
 
-def _faster_elsewhere_statements(
+def _state_faster_elsewhere(
     series: Sequence[SeriesSummary], count: int, ranked: SeriesSummary | None = None
 ) -> list[Statement]:
     """State which series are faster on fewer devices, and which failed on more.
@@ -182,19 +182,19 @@ def _faster_elsewhere_statements(
     if count == 1:
         return []
     elsewhere_statements = [
-        one_series.scaling_statements(member)[0]
+        one_series.state_scaling(member)[0]
         for member in series
         if member.faster_on_fewer_devices and member is not ranked
     ]
     for member in series:
-        elsewhere_statements += one_series.failure_statements(member)
+        elsewhere_statements += one_series.state_failures(member)
     return elsewhere_statements
 
 
 def _rate_values(series: Sequence[SeriesSummary], count: int) -> list[dict[str, Any]]:
     rates = []
     for member in series:
-        rate = interval_values(_rate_on(member, count))
+        rate = list_interval_values(_rate_on(member, count))
         rates.append({"name": member.title, "rate": rate, "unit": member.unit})
     return rates
 
@@ -252,25 +252,27 @@ def state_conditions(
     for row in rows:
         records += row.counted_runs
     if ranked and ranked.largest_row:
-        records += one_series.records_behind(ranked.largest_row, ranked.largest_loss)
+        records += one_series.list_records_behind(
+            ranked.largest_row, ranked.largest_loss
+        )
     different_records = {id(record): record for record in records}
 
     losses = map(series[0].losses.get, rows)
-    shared_cores = map(one_series.shared_core_statements, rows, losses)
+    shared_cores = map(one_series.state_shared_cores, rows, losses)
     condition_statements = list(next(filter(None, shared_cores), []))
     for member in series:
         if member is not ranked:
-            condition_statements += _worker_statements(member, count)
+            condition_statements += _state_workers(member, count)
     return [
         *condition_statements,
-        *one_series.other_load_statements([*different_records.values()]),
+        *one_series.state_other_load([*different_records.values()]),
     ]
 
 
-def _worker_statements(series: SeriesSummary, count: int | None) -> list[Statement]:
+def _state_workers(series: SeriesSummary, count: int | None) -> list[Statement]:
     """Return statements about workers on a number of devices; None: on the most."""
     row = series.largest_row if count is None else series.row_on(count)
-    return cluster.worker_statements(row, series.title) if row else []
+    return cluster.state_workers(row, series.title) if row else []
 
 
 def lost_workers(row: Row | None) -> bool:
@@ -278,7 +280,7 @@ def lost_workers(row: Row | None) -> bool:
     return row is not None and bool(cluster.runs_with_losses(row))
 
 
-def devices_text(series: Sequence[SeriesSummary], count: int) -> str:
+def format_devices(series: Sequence[SeriesSummary], count: int) -> str:
     """Return "4 workers of one device each" if all series have these, else "4 devices"."""
     texts = {row.devices for member in series if (row := member.row_on(count))}
     return texts.pop() if len(texts) == 1 else format_count(count, "device")
@@ -290,6 +292,6 @@ def _rate_on(series: SeriesSummary, count: int) -> Interval:
     return row.rate
 
 
-def most_devices(series: SeriesSummary) -> int:
+def find_most_devices(series: SeriesSummary) -> int:
     """Return the most devices on which a series was measured; 0 if all runs failed."""
     return series.largest_row.num_devices if series.largest_row else 0

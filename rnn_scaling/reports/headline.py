@@ -19,9 +19,9 @@ from rnn_scaling.config import registry
 from rnn_scaling.config.naming import NAMED, make_program_key
 from rnn_scaling.config.spelling import spell
 from rnn_scaling.reports.fastest_series import (
-    devices_text,
+    format_devices,
+    list_measured_counts,
     lost_workers,
-    measured_counts,
 )
 from rnn_scaling.reports.repeat_commands import repeat_quietly
 from rnn_scaling.reports.series_statements import (
@@ -71,22 +71,22 @@ def make_statements(series: Sequence[SeriesSummary]) -> list[Statement]:
     programs = {make_program_key(member.rows[0].options) for member in series}
     if len(programs) > 1 or len(series) < 2:
         return []
-    common_counts = set.intersection(*map(measured_counts, series)) - {1}
+    common_counts = set.intersection(*map(list_measured_counts, series)) - {1}
     if not common_counts:
         return []
     count = max(common_counts)
     rows = [row for member in series if (row := member.row_on(count))]
     if any(map(lost_workers, rows)):
         return []
-    statements = _speedup_statements(series, rows, count)
+    statements = _state_speedups(series, rows, count)
     if all(is_precise(row.rate) for row in rows) and _have_equal_load(rows):
         has_corrected = any(row.corrected is not None for row in rows)
         for effect in find_option_effects(rows)[:_MAX_EFFECTS]:
-            statements += _effect_statements(effect, has_corrected)
+            statements += _state_effects(effect, has_corrected)
     return statements
 
 
-def _speedup_statements(
+def _state_speedups(
     series: Sequence[SeriesSummary], rows: Sequence[Row], count: int
 ) -> list[Statement]:
     """Return the range of the speedups, and which ones load hides.
@@ -105,8 +105,8 @@ def _speedup_statements(
             judged_rows.append(row)
     speedup_statements: list[Statement] = []
     if judged_rows and all(is_precise(row.metric(SPEEDUP)) for row in judged_rows):
-        place = devices_text(series, count)
-        speedup_statements += _range_statements(judged_rows, count, place)
+        place = format_devices(series, count)
+        speedup_statements += _state_ranges(judged_rows, count, place)
     if hidden:
         statement = state("all-speedups-hidden-by-load")
         if judged_rows:
@@ -118,9 +118,7 @@ def _speedup_statements(
     return speedup_statements
 
 
-def _range_statements(
-    rows: Sequence[Row], count: int, place: str
-) -> Iterator[Statement]:
+def _state_ranges(rows: Sequence[Row], count: int, place: str) -> Iterator[Statement]:
     """Yield the smallest and the largest speedup, and how many are corrected for load.
 
     Args:
@@ -140,12 +138,12 @@ def _range_statements(
     kind = "speedup-alike" if is_alike else "speedup-range"
     yield state(kind, place, **values)
     if num_corrected := sum(map(is_corrected, rows)):
-        points = math.ceil(max(map(_half_width_percent, speedups)) / count)
+        points = math.ceil(max(map(_compute_half_width_percent, speedups)) / count)
         values = {"corrected": num_corrected, "series": len(rows), "points": points}
         yield state("speedups-corrected", **values)
 
 
-def _half_width_percent(speedup: Interval | None) -> float:
+def _compute_half_width_percent(speedup: Interval | None) -> float:
     """Return the longer half of a speedup's interval, in per cent, as tables print it."""
     assert speedup and speedup.ends
     low, high = speedup.ends
@@ -160,7 +158,7 @@ def _have_equal_load(rows: Sequence[Row]) -> bool:
     )
 
 
-def _effect_statements(effect: OptionEffect, has_corrected: bool) -> list[Statement]:
+def _state_effects(effect: OptionEffect, has_corrected: bool) -> list[Statement]:
     """State which value of an option is fastest, or how much the values may differ.
 
     Args:
@@ -168,7 +166,7 @@ def _effect_statements(effect: OptionEffect, has_corrected: bool) -> list[Statem
       has_corrected: Whether a rate is corrected for load, with an error that repeats do
         not reduce.
     """
-    names = [_value_text(effect.option, value) for value in effect.values]
+    names = [_format_value(effect.option, value) for value in effect.values]
     values: dict[str, Any] = {
         "names": names,
         "within": effect.max_difference,
@@ -186,7 +184,7 @@ def _effect_statements(effect: OptionEffect, has_corrected: bool) -> list[Statem
     if effect.is_significant and is_precise(effect.ratio):
         kind = "effect-of-two" if len(names) == 2 else "effect-of-several"
         effect_statements = [state(kind, names[0], **values)]
-        if _gains_by_exchange(effect):
+        if _is_gain_by_exchange(effect):
             effect_statements.append(state("effect-without-exchange", names[-1]))
         return effect_statements
     if effect.max_difference > MAX_UNCERTAINTY:
@@ -209,7 +207,7 @@ def _effect_statements(effect: OptionEffect, has_corrected: bool) -> list[Statem
     return [*effect_statements, state("seen-effect", **seen_values)]
 
 
-def _values_train_one_model(effect: OptionEffect) -> list[bool]:
+def _do_values_train_one_model(effect: OptionEffect) -> list[bool]:
     """Return whether each value of the option "variable_update" trains one model."""
     return [registry.find_mode(str(value)).trains_one_model for value in effect.values]
 
@@ -221,16 +219,16 @@ def _can_replace_each_other(effect: OptionEffect) -> bool:
     """
     if effect.option != "variable_update":
         return True
-    return len(set(_values_train_one_model(effect))) == 1
+    return len(set(_do_values_train_one_model(effect))) == 1
 
 
-def _gains_by_exchange(effect: OptionEffect) -> bool:
+def _is_gain_by_exchange(effect: OptionEffect) -> bool:
     """Return whether a mode that exchanges is faster than one that does not."""
     if effect.option != "variable_update":
         return False
-    trains_one_model = _values_train_one_model(effect)
+    trains_one_model = _do_values_train_one_model(effect)
     return trains_one_model[0] and not trains_one_model[-1]
 
 
-def _value_text(option: str, value: Any) -> str:
+def _format_value(option: str, value: Any) -> str:
     return str(value) if option in NAMED else spell(option, value).removeprefix("--")

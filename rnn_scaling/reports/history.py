@@ -15,8 +15,8 @@ from rnn_scaling.analysis.interval_kinds import Note
 from rnn_scaling.analysis.metrics import METRICS, RATE, find_common_unit
 from rnn_scaling.analysis.statements import Statement, state
 from rnn_scaling.records.own_files import REPORT_SCHEMA
-from rnn_scaling.reports.columns import csv_text
-from rnn_scaling.reports.json_data import interval_data, json_text
+from rnn_scaling.reports.columns import format_csv
+from rnn_scaling.reports.json_data import format_plain_json, make_interval_data
 from rnn_scaling.reports.sections import (
     Columns,
     Grid,
@@ -29,7 +29,7 @@ from rnn_scaling.reports.wording import (
     format_interval,
     format_signed_percent,
     round_for_files,
-    sentences,
+    write_sentences,
 )
 from rnn_scaling.system.files.markdown import escape
 from rnn_scaling.system.machine.load import NOTICEABLE_LOAD
@@ -41,7 +41,7 @@ _MAX_BARS = 16
 _MIN_ENTRIES_FOR_SEARCH = 16
 
 
-def _size_statement(timeline: Timeline) -> Statement:
+def _state_size(timeline: Timeline) -> Statement:
     """Return the numbers of entries, commits, machines and change points."""
     entries = timeline.entries
     days = sorted(entry.measured[:10] for entry in entries if entry.measured)
@@ -58,7 +58,7 @@ def _size_statement(timeline: Timeline) -> Statement:
     )
 
 
-def _disturbed_statements(timeline: Timeline) -> list[Statement]:
+def _state_disturbed_runs(timeline: Timeline) -> list[Statement]:
     """State how many entries are left out of the search; [] if none."""
     disturbed: set[int] = set()
     for curve in timeline.curves:
@@ -107,14 +107,14 @@ def _change_percent(ratio: float) -> float:
 
 def make_paragraphs(timeline: Timeline) -> list[list[Statement]]:
     """Return the size of the history, its change points, and remarks on the search."""
-    groups = [[_size_statement(timeline)]]
+    groups = [[_state_size(timeline)]]
     for curve in timeline.curves:
         for change_point in curve.change_points:
             groups.append(_change_statements(curve, change_point))
 
     longest = max(timeline.curves, key=lambda curve: len(curve.quiet_points))
     num_entries = len(longest.quiet_points)
-    remarks = _disturbed_statements(timeline)
+    remarks = _state_disturbed_runs(timeline)
     if num_entries > 2:
         remarks.append(
             state(
@@ -136,20 +136,20 @@ def make_table(timeline: Timeline) -> Grid:
     unit = find_common_unit(curve.unit for curve in timeline.curves)
     columns: Columns = {
         "Configuration": lambda curve: curve.title,
-        "Entries": _entries_text,
+        "Entries": _format_entries,
         "First": lambda curve: format_interval(curve.points[0].rate, RATE.digits),
         f"Latest ({unit}/s)": lambda curve: format_interval(
             curve.points[-1].rate, RATE.digits
         ),
-        "Change points": _changes_text,
-        "Trend": lambda curve: _sparkline(
+        "Change points": _format_changes,
+        "Trend": lambda curve: _draw_sparkline(
             [point.rate.value for point in curve.quiet_points]
         ),
     }
     return make_grid("", columns, timeline.curves)
 
 
-def _entries_text(curve: Curve) -> str:
+def _format_entries(curve: Curve) -> str:
     """Return the number of entries, and how many further ones are left out."""
     text = str(len(curve.quiet_points))
     if num_disturbed := len(curve.points) - len(curve.quiet_points):
@@ -157,14 +157,14 @@ def _entries_text(curve: Curve) -> str:
     return text
 
 
-def _changes_text(curve: Curve) -> str:
+def _format_changes(curve: Curve) -> str:
     changes = [
         format_signed_percent(point.change.value) for point in curve.change_points
     ]
     return ", ".join(changes) or "-"
 
 
-def _sparkline(values: Sequence[float]) -> str:
+def _draw_sparkline(values: Sequence[float]) -> str:
     """Return the latest values as a text chart from the lowest to the highest."""
     if not values:
         return "-"
@@ -181,7 +181,7 @@ def format_text(timeline: Timeline) -> str:
     """Return the table and the paragraphs for the terminal."""
     lines = [
         format_markdown([Section("", (make_table(timeline),))]),
-        *map(sentences, make_paragraphs(timeline)),
+        *map(write_sentences, make_paragraphs(timeline)),
         "",
     ]
     return escape("\n".join(lines))
@@ -202,7 +202,7 @@ def list_points(timeline: Timeline) -> list[dict[str, Any]]:
 def _point_data(curve: Curve, point: Point) -> dict[str, Any]:
     """Return one entry of a curve as JSON data."""
     entry = point.entry
-    interval = interval_data(point.rate)
+    interval = make_interval_data(point.rate)
     fields: dict[str, Any] = {
         "configuration": curve.title,
         "machine": curve.machine,
@@ -234,13 +234,13 @@ def to_json(timeline: Timeline) -> bytes:
     content = {
         "schema": SCHEMA,
         "statements": list(itertools.chain.from_iterable(make_paragraphs(timeline))),
-        "curves": list(map(_curve_data, timeline.curves)),
+        "curves": list(map(_make_curve_data, timeline.curves)),
         "points": list_points(timeline),
     }
-    return json_text(content).encode()
+    return format_plain_json(content).encode()
 
 
-def _curve_data(curve: Curve) -> dict[str, Any]:
+def _make_curve_data(curve: Curve) -> dict[str, Any]:
     """Return a curve with its points and change points as JSON data."""
     change_points = []
     levels = curve.levels
@@ -275,4 +275,4 @@ def _curve_data(curve: Curve) -> dict[str, Any]:
 def to_csv(timeline: Timeline) -> bytes:
     """Return a line for each entry of each curve."""
     lines = [{"schema": REPORT_SCHEMA, **fields} for fields in list_points(timeline)]
-    return csv_text(lines).encode()
+    return format_csv(lines).encode()

@@ -23,7 +23,7 @@ from rnn_scaling.analysis.confidence import Interval, divide_rates
 from rnn_scaling.analysis.metrics import EFFICIENCY, SPEEDUP, Metric
 from rnn_scaling.analysis.rows import Row, build_rows
 from rnn_scaling.analysis.series_titles import group_by_series
-from rnn_scaling.analysis.slow_links import slow_link_statements
+from rnn_scaling.analysis.slow_links import state_slow_links
 from rnn_scaling.analysis.statements import Statement, state
 from rnn_scaling.config.naming import TRAINER
 from rnn_scaling.records.cell_numbers import PrintedNumber
@@ -32,7 +32,7 @@ from rnn_scaling.records.importers.reading import ImportedRun, Reading
 from rnn_scaling.records.record import RecordError, from_json, write
 from rnn_scaling.records.tables import table as audit_tables
 from rnn_scaling.reports import log_findings, mlperf_scores, table
-from rnn_scaling.reports.wording import has_interval, sentence
+from rnn_scaling.reports.wording import has_interval, write_sentence
 from rnn_scaling.system import entry
 from rnn_scaling.system.files import input_files
 from rnn_scaling.system.files.markdown import (
@@ -190,7 +190,7 @@ def make_statements(imported: Imported) -> list[Statement]:
     """Return the outliers of each log, of the scores and of the rates."""
     results = []
     for reading in imported.readings:
-        results += slow_link_statements(reading)
+        results += state_slow_links(reading)
         for run in reading.runs:
             findings = run.record.log_findings or ()
             unit = run.record.unit
@@ -198,16 +198,16 @@ def make_statements(imported: Imported) -> list[Statement]:
     _, outlying_scores = mlperf_scores.find_scores(imported.readings)
     results += outlying_scores
     for members in imported.by_unit.values():
-        results += _slow_repeat_statements(members)
+        results += _state_slow_repeats(members)
     for series in group_by_series(imported.rows):
-        results += _smallest_baseline_statements(series)
+        results += _state_smallest_baselines(series)
     for row in imported.rows:
         if _has_lent_baseline(row):
             results.append(state("import-lent-baseline", _label(row)))
     return results
 
 
-def _slow_repeat_statements(members: Sequence[Member]) -> Iterator[Statement]:
+def _state_slow_repeats(members: Sequence[Member]) -> Iterator[Statement]:
     """Yield a statement for each run that is far slower than its repeats."""
     by_row: dict[Row, list[Member]] = {}
     for member in members:
@@ -232,7 +232,7 @@ def _slow_repeat_statements(members: Sequence[Member]) -> Iterator[Statement]:
                 yield slow_repeat
 
 
-def _smallest_baseline_statements(series: Sequence[Row]) -> list[Statement]:
+def _state_smallest_baselines(series: Sequence[Row]) -> list[Statement]:
     """Return the speedup from the smallest number of devices, if that is above 1."""
     rated = [row for row in series if row.rate]
     if len(rated) < 2 or rated[0].num_devices == 1 or rated[-1].baseline:
@@ -276,7 +276,7 @@ def _all_tables(imported: Imported) -> list[Table]:
     """Return the tables of rates, findings of the audit, scores, then of the logs."""
     tables = [_make_rates_table(unit, runs) for unit, runs in imported.by_unit.items()]
     for findings, comparisons in imported.audited or ():
-        tables.append(_findings_table(findings, comparisons))
+        tables.append(_make_findings_table(findings, comparisons))
     scores, _ = mlperf_scores.find_scores(imported.readings)
     if scores:
         tables.append(scores)
@@ -296,7 +296,9 @@ def _make_rates_table(unit: str, members: Sequence[Member]) -> Table:
         "Devices": lambda member: member.run.options.get("num_devices"),
         "Batch size per device": lambda member: member.run.options.get("batch_size"),
         "Global batch size": lambda member: member.global_batch_size,
-        f"Rate ({unit})": lambda member: _printed_text(member.run.rate) or member.rate,
+        f"Rate ({unit})": lambda member: (
+            _format_printed(member.run.rate) or member.rate
+        ),
         "Speedup": lambda member: member.metric(SPEEDUP),
         "Efficiency": lambda member: member.metric(EFFICIENCY),
         "Scaling": lambda member: member.scaling,
@@ -315,13 +317,13 @@ def _make_rates_table(unit: str, members: Sequence[Member]) -> Table:
     for member in ordered:
         extra_names |= dict.fromkeys(member.run.extra)
     for name in extra_names:
-        texts = [_printed_text(member.run.extra.get(name)) for member in ordered]
+        texts = [_format_printed(member.run.extra.get(name)) for member in ordered]
         if any(texts):
             cells[name[:1].upper() + name[1:]] = list(texts)
     return Table("Rates", tuple(cells), tuple(zip(*cells.values())))
 
 
-def _printed_text(cell: PrintedNumber | None) -> str | None:
+def _format_printed(cell: PrintedNumber | None) -> str | None:
     return None if cell is None else cell.text
 
 
@@ -352,9 +354,9 @@ def _make_audit_table(members: Sequence[Member]) -> audit_tables.Table:
         "devices": lambda member: member.run.options.get("num_devices"),
         "batch size": lambda member: member.run.options.get("batch_size"),
         "global batch size": lambda member: member.global_batch_size or None,
-        "seconds": lambda member: _printed_text(member.run.extra.get("seconds")),
-        "rate": lambda member: _printed_text(member.run.rate),
-        "speedup": lambda member: _printed_text(
+        "seconds": lambda member: _format_printed(member.run.extra.get("seconds")),
+        "rate": lambda member: _format_printed(member.run.rate),
+        "speedup": lambda member: _format_printed(
             member.run.extra.get("speedup as printed")
         ),
     }
@@ -369,7 +371,7 @@ def _make_audit_table(members: Sequence[Member]) -> audit_tables.Table:
     return audit_tables.Table(members[0].source, 0, tuple(columns), rows)
 
 
-def _findings_table(findings: Sequence[AuditFinding], comparisons: int) -> Table:
+def _make_findings_table(findings: Sequence[AuditFinding], comparisons: int) -> Table:
     rows: list[tuple[Value, ...]] = []
     for finding in findings:
         for cell in finding.places:
@@ -415,9 +417,9 @@ def render_markdown(imported: Imported) -> str:
     for series in group_by_series(imported.rows):
         speedups = [row.metric(SPEEDUP) for row in series]
         if any(speedup and has_interval(speedup) for speedup in speedups):
-            text = table.rates_table(series)
+            text = table.make_rates_table(series)
             paragraphs.append(f"### {_label(series[0])}\n\n{text}")
-    sentences = map(sentence, make_statements(imported))
+    sentences = map(write_sentence, make_statements(imported))
     if lines := [f"- {line}\n" for line in sentences]:
         paragraphs.append("What stands out:\n" + "".join(lines))
     notes = []
@@ -448,13 +450,13 @@ def render_json(imported: Imported) -> str:
     document: dict[str, Any] = {
         "schema": _SCHEMA,
         "logs": [_log_json(reading) for reading in imported.readings],
-        "rates": _rates_json(imported),
+        "rates": _make_rates_json(imported),
         "statements": [statement.data() for statement in remarks],
-        "remarks": list(map(sentence, remarks)),
+        "remarks": list(map(write_sentence, remarks)),
     }
     scores, _ = mlperf_scores.find_scores(imported.readings)
     if scores:
-        document["scores"] = _table_json(scores)
+        document["scores"] = _make_table_json(scores)
     if imported.audited is not None:
         document["findings"] = []
         for findings, _ in imported.audited:
@@ -473,7 +475,7 @@ def _log_json(reading: Reading) -> dict[str, Any]:
     tables: list[dict[str, Any]] = []
     if points:
         tables.append({"title": reading.format, "points": points})
-    tables += map(_table_json, reading.tables)
+    tables += map(_make_table_json, reading.tables)
     return {
         "format": reading.format,
         "source": reading.source,
@@ -496,7 +498,7 @@ def _run_json(member: Member) -> dict[str, Any]:
     }
 
 
-def _rates_json(imported: Imported) -> list[dict[str, Any]]:
+def _make_rates_json(imported: Imported) -> list[dict[str, Any]]:
     """Return every rate with the results of its row."""
     members = imported.members
     locations = {id(member.run.record): member.location for member in members}
@@ -512,7 +514,7 @@ def _rates_json(imported: Imported) -> list[dict[str, Any]]:
                 "mean_rate": row.rate.value if row and row.rate else member.rate,
                 "speedup": member.metric(SPEEDUP),
                 "efficiency": member.metric(EFFICIENCY),
-                "speedup_interval": _interval_ends(
+                "speedup_interval": _list_interval_ends(
                     row.metric(SPEEDUP) if row else None
                 ),
                 "scaling": member.scaling,
@@ -522,13 +524,13 @@ def _rates_json(imported: Imported) -> list[dict[str, Any]]:
     return rates
 
 
-def _interval_ends(interval: Interval | None) -> list[float | None] | None:
+def _list_interval_ends(interval: Interval | None) -> list[float | None] | None:
     if interval is None or not has_interval(interval):
         return None
     return [interval.low, interval.high]
 
 
-def _table_json(content: Table) -> dict[str, Any]:
+def _make_table_json(content: Table) -> dict[str, Any]:
     rows = list(map(list, content.rows))
     return {"title": content.title, "columns": list(content.columns), "rows": rows}
 

@@ -25,18 +25,18 @@ from rnn_scaling.reports import (
     start_up,
     steps,
 )
-from rnn_scaling.reports.columns import RowColumn, json_fields
-from rnn_scaling.reports.csv_table import further_options, rate_of
+from rnn_scaling.reports.columns import RowColumn, make_json_fields
+from rnn_scaling.reports.csv_table import list_further_options, rate_of
 from rnn_scaling.reports.environment import EnvironmentFact
-from rnn_scaling.reports.json_data import json_text
+from rnn_scaling.reports.json_data import format_plain_json
 from rnn_scaling.reports.repeat_commands import repeat_command
-from rnn_scaling.reports.series_statements import make_statements, series_text
+from rnn_scaling.reports.series_statements import format_series, make_statements
 from rnn_scaling.reports.steady_state import state_text
 from rnn_scaling.reports.summary import (
     SeriesSummary,
     Summary,
 )
-from rnn_scaling.reports.wording import round_for_files, sentence, sentences
+from rnn_scaling.reports.wording import round_for_files, write_sentence, write_sentences
 
 # A report with more rows has no line breaks: indenting takes several times as long.
 _MAX_INDENTED_ROWS = 1000
@@ -45,28 +45,29 @@ _MAX_INDENTED_ROWS = 1000
 def render(summary: Summary) -> bytes:
     """Return the report as JSON."""
     answer = conclusions.answer_statements(summary)
-    overview = conclusions.overview_statements(summary)
+    overview = conclusions.state_overview(summary)
     warnings = cautions.make_statements(summary)
     shown_metrics = select_metrics(summary.rows)
-    metrics = list(map(columns.metric_column, shown_metrics))
+    metrics = list(map(columns.make_metric_column, shown_metrics))
     if any(row.corrected is not None for row in summary.rows):
-        metrics.append(columns.measured_rate_column(rate_of(shown_metrics)))
-    options = further_options(summary)
+        metrics.append(columns.make_measured_rate_column(rate_of(shown_metrics)))
+    options = list_further_options(summary)
     data: dict[str, Any] = {
         "schema": REPORT_SCHEMA,
-        "answer": sentences(answer),
-        "overview": sentences(overview),
+        "answer": write_sentences(answer),
+        "overview": write_sentences(overview),
         "statements": [*answer, *overview, *warnings],
-        "cautions": [sentence(each) for each in warnings],
+        "cautions": [write_sentence(each) for each in warnings],
         "runs": summary.num_runs,
-        "opening": cautions.opening_paragraphs(summary),
+        "opening": cautions.write_opening_paragraphs(summary),
         "left_out": list(summary.left_out),
         "running": list(summary.files_in_progress),
         "series": [
-            _series_data(series, summary, metrics, options) for series in summary.series
+            _make_series_data(series, summary, metrics, options)
+            for series in summary.series
         ],
         "failures": summary.failures,
-        "environment": [_fact_data(fact) for fact in summary.facts],
+        "environment": [_make_fact_data(fact) for fact in summary.facts],
         "differences": [difference.data() for difference in summary.differences],
     }
     if summary.learning:
@@ -76,32 +77,32 @@ def render(summary: Summary) -> bytes:
         names = ("groups", "growth", "differences")
         data["counts"] = {name: counts[name] for name in names}
     indent = 1 if len(summary.rows) <= _MAX_INDENTED_ROWS else None
-    return json_text(data, indent).encode()
+    return format_plain_json(data, indent).encode()
 
 
-def _fact_data(fact: EnvironmentFact) -> dict[str, Any]:
+def _make_fact_data(fact: EnvironmentFact) -> dict[str, Any]:
     values = [{"value": value, "runs": runs} for value, runs in fact.values]
     return {"name": fact.name, "values": values}
 
 
-def _series_data(
+def _make_series_data(
     series: SeriesSummary,
     summary: Summary,
     metrics: Sequence[RowColumn],
     options: Sequence[str],
 ) -> dict[str, Any]:
     """Return a series with its rows as JSON data."""
-    commands = conclusions.missing_run_commands(series)
+    commands = conclusions.list_missing_run_commands(series)
     faster_configuration = series.faster_on_fewer_devices
 
-    data = json_fields((columns.TITLE, columns.SCALING), series)
+    data = make_json_fields((columns.TITLE, columns.SCALING), series)
     if summary.unit == ITEMS:
-        data |= json_fields((columns.UNIT,), series)
-    data["sentence"] = series_text(series)
+        data |= make_json_fields((columns.UNIT,), series)
+    data["sentence"] = format_series(series)
     data["statements"] = make_statements(series)
     data["missing"] = [summary.command_for_folder(command) for command in commands]
     if series.machine:
-        data |= json_fields((columns.MACHINE,), series)
+        data |= make_json_fields((columns.MACHINE,), series)
     if series.facts:
         data["facts"] = dict(series.facts)
     data |= start_up.make_data(series.rows)
@@ -109,44 +110,46 @@ def _series_data(
         data["fastest_on"] = faster_configuration.num_devices
     if series.num_diverged:
         data["runs_diverged"] = series.num_diverged
-    data["rows"] = [_row_data(row, metrics, options, summary) for row in series.rows]
+    data["rows"] = [
+        _make_row_data(row, metrics, options, summary) for row in series.rows
+    ]
     return data
 
 
-def _row_data(
+def _make_row_data(
     row: Row,
     metrics: Sequence[RowColumn],
     options: Sequence[str],
     summary: Summary,
 ) -> dict[str, Any]:
     """Return a row with all columns as JSON data."""
-    data = json_fields(columns.WORK, row)
+    data = make_json_fields(columns.WORK, row)
     data["options"] = {name: row.reported(name) for name in options}
-    data |= json_fields((columns.KERNEL,), row)
+    data |= make_json_fields((columns.KERNEL,), row)
     data["files"] = [summary.files[id(run)] for run in row.records]
-    data |= json_fields((columns.RUNS_OK, columns.RUNS_FAILED), row)
+    data |= make_json_fields((columns.RUNS_OK, columns.RUNS_FAILED), row)
     if row.disturbed_runs:
-        data |= json_fields((columns.RUNS_DISTURBED,), row)
+        data |= make_json_fields((columns.RUNS_DISTURBED,), row)
     data["command"] = repeat_command(row, {})
-    data |= json_fields((*metrics, columns.WITHIN_RUN), row)
-    data["attribution"] = _attribution_data(summary.losses.get(row), summary.unit)
+    data |= make_json_fields((*metrics, columns.WITHIN_RUN), row)
+    data["attribution"] = _make_attribution_data(summary.losses.get(row), summary.unit)
     data["steady_state"] = [
         _steady_state_data(summary, run)
         for run in row.good_runs
         if id(run) in summary.steady_states
     ]
     data["speedups"] = start_up.compute_speedups(row)
-    data |= json_fields((columns.PADDING, columns.IMBALANCE), row)
+    data |= make_json_fields((columns.PADDING, columns.IMBALANCE), row)
     if parts := split_steps(row.good_runs):
         data["step"] = steps.make_data(parts)
     if row.num_workers > 1:
-        data["workers"] = cluster.row_data(row)
+        data["workers"] = cluster.make_row_data(row)
     if summary.is_certified:
-        data["certificate"] = encode(certificates.row_certificate(row))
+        data["certificate"] = encode(certificates.find_row_certificate(row))
     return data
 
 
-def _attribution_data(
+def _make_attribution_data(
     attribution: Attribution | None, unit: str
 ) -> dict[str, Any] | None:
     """Return the lost points of a row and their parts as JSON data."""

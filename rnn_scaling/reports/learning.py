@@ -25,13 +25,13 @@ from rnn_scaling.analysis.rows import Row
 from rnn_scaling.analysis.statements import Statement, state
 from rnn_scaling.reports.columns import (
     Column,
-    cells_by_header,
-    csv_line,
-    json_fields,
+    format_cells_by_header,
+    format_csv_line,
+    make_json_fields,
 )
 from rnn_scaling.reports.explorer import Axis, Line, Point
 from rnn_scaling.reports.sections import Section, explain_numbers, make_grid
-from rnn_scaling.reports.wording import format_interval, format_plain, unit_heading
+from rnn_scaling.reports.wording import format_interval, format_plain, make_unit_heading
 
 if TYPE_CHECKING:
     from rnn_scaling.reports.pictures.charts import Chart
@@ -44,7 +44,7 @@ Titles = dict[Row, str]  # title of the series of each row
 ResultColumn = Column[LearningResult]
 
 
-def _target_text(target: Target) -> str:
+def _format_target(target: Target) -> str:
     """Return "90 % accuracy" or "a loss of 2.5"."""
     if target.kind == ACCURACY:
         return f"{100 * target.value:g} % accuracy"
@@ -82,11 +82,11 @@ def make_statements(learning: Learning, titles: Titles) -> list[Statement]:
     for result in parallel or learning.results:
         title = titles[result.row]
         if result.seconds is None:
-            statements.append(_missed_statement(learning.target, result, title))
+            statements.append(_state_missed_target(learning.target, result, title))
         elif result.row.num_devices == 1 or result.row in differing_rows:
-            statements.append(_reached_statement(learning.target, result, title))
+            statements.append(_state_reached_target(learning.target, result, title))
         else:
-            statements += _comparison_statements(learning, result, title)
+            statements += _state_comparisons(learning, result, title)
             ratio = learning.time_speedup(result)
             has_single_runs |= ratio is not None and not ratio.ends
     if has_single_runs:
@@ -94,33 +94,38 @@ def make_statements(learning: Learning, titles: Titles) -> list[Statement]:
     return statements
 
 
-def _reached_statement(target: Target, result: LearningResult, title: str) -> Statement:
+def _state_reached_target(
+    target: Target, result: LearningResult, title: str
+) -> Statement:
     """State that a configuration reached the target, and when."""
     assert result.seconds and result.items
     return state(
         "target-reached",
         title,
         devices=result.row.devices,
-        target=_target_text(target),
+        target=_format_target(target),
         unit=result.row.unit,
         seconds=result.seconds,
         items=result.items,
     )
 
 
-def _comparison_statements(
+def _state_comparisons(
     learning: Learning, result: LearningResult, title: str
 ) -> list[Statement]:
     """Compare a configuration that reached the target with one device."""
     baseline = learning.baseline(result)
     ratio = learning.time_speedup(result)
-    reached_statement = _reached_statement(learning.target, result, title)
+    reached_statement = _state_reached_target(learning.target, result, title)
     if baseline is None:
         return [reached_statement, state("target-without-baseline", title)]
     if learning.is_time_hidden(result):
         return [reached_statement, *_work_statements(result, baseline, title)]
     if ratio is None or not (baseline.seconds and baseline.items and result.items):
-        return [reached_statement, _missed_statement(learning.target, baseline, title)]
+        return [
+            reached_statement,
+            _state_missed_target(learning.target, baseline, title),
+        ]
     values = {
         **reached_statement.values,
         "sooner": ratio,
@@ -143,12 +148,14 @@ def _work_statements(
     return [state("target-work", title, unit=result.row.unit, work=work)]
 
 
-def _missed_statement(target: Target, result: LearningResult, title: str) -> Statement:
+def _state_missed_target(
+    target: Target, result: LearningResult, title: str
+) -> Statement:
     """State that not all runs reached the target, and the nearest value."""
     values = {
         "devices": result.row.devices,
         "runs": len(result.run_items),
-        "target": _target_text(target),
+        "target": _format_target(target),
     }
     if result.best is None:
         values |= {"quantity": target.kind, "batches": WINDOW_BATCHES}
@@ -167,7 +174,7 @@ def _make_notes(learning: Learning) -> Iterator[Statement]:
     if not target.is_chosen_by_user:
         is_missed = any(None in result.run_items for result in learning.results)
         kind = "target-lowest" if is_missed else "target-highest"
-        yield state(kind, target=_target_text(target))
+        yield state(kind, target=_format_target(target))
     is_of_predictions = unit == ITEMS or target.kind == ACCURACY
     window = {
         "windows": [
@@ -182,12 +189,12 @@ def _make_notes(learning: Learning) -> Iterator[Statement]:
 def _make_columns(learning: Learning, titles: Titles) -> dict[str, ResultColumn]:
     """Return the columns of all formats by name."""
     unit = find_common_unit(result.row.unit for result in learning.results)
-    heading = unit_heading(unit)
+    heading = make_unit_heading(unit)
 
-    def items_text(result: LearningResult) -> str:
+    def format_items(result: LearningResult) -> str:
         return format_interval(result.items, 0) if result.seconds else "not reached"
 
-    def speedup_text(result: LearningResult) -> str:
+    def format_speedup(result: LearningResult) -> str:
         if result.row.num_devices == 1:
             return ""
         return format_interval(learning.time_speedup(result), 2)
@@ -207,7 +214,7 @@ def _make_columns(learning: Learning, titles: Titles) -> dict[str, ResultColumn]
             f"{heading} to target",
             has_interval=True,
             csv_name="items_to_target",
-            text=items_text,
+            text=format_items,
         ),
         ResultColumn("rate", lambda result: result.row.rate, f"{heading}/s", 1),
         ResultColumn(
@@ -225,7 +232,7 @@ def _make_columns(learning: Learning, titles: Titles) -> dict[str, ResultColumn]
             "Times as fast as one device",
             has_interval=True,
             csv_name="times_as_soon_as_one_device",
-            text=speedup_text,
+            text=format_speedup,
         ),
     ]
     return {column.name: column for column in columns}
@@ -233,8 +240,10 @@ def _make_columns(learning: Learning, titles: Titles) -> dict[str, ResultColumn]
 
 def make_section(learning: Learning, titles: Titles) -> Section:
     """Return a line for each configuration, and statements about them."""
-    cells = cells_by_header(_make_columns(learning, titles).values())
-    table = make_grid(f"Until {_target_text(learning.target)}", cells, learning.results)
+    cells = format_cells_by_header(_make_columns(learning, titles).values())
+    table = make_grid(
+        f"Until {_format_target(learning.target)}", cells, learning.results
+    )
     seconds = [result.seconds for result in learning.results]
     notes = (
         *make_statements(learning, titles),
@@ -257,7 +266,9 @@ def make_data(learning: Learning, titles: Titles) -> dict[str, Any]:
         },
         "windows": dict(learning.windows),
         "statements": make_statements(learning, titles),
-        "rows": [json_fields(columns.values(), result) for result in learning.results],
+        "rows": [
+            make_json_fields(columns.values(), result) for result in learning.results
+        ],
     }
 
 
@@ -266,7 +277,7 @@ def make_csv_fields(learning: Learning, titles: Titles, row: Row) -> dict[str, A
     columns = _make_columns(learning, titles)
     results = {result.row: result for result in learning.results}
     result = results.get(row)
-    fields = csv_line([columns["items"], columns["seconds"]], result)
+    fields = format_csv_line([columns["items"], columns["seconds"]], result)
     # One device is not compared with itself.
     compared_result = result if row.num_devices > 1 else None
     return fields | columns["times_as_soon"].csv_fields(compared_result)
@@ -303,7 +314,7 @@ def _make_chart(learning: Learning, titles: Titles, kind: str, axis: Axis) -> Ch
     for number, result in enumerate(learning.results):
         points = [
             Point({axis.name: place}, {kind: Interval(factor * value)})
-            for place, value in _curve_points(result, learning, kind, axis.name)
+            for place, value in _list_curve_points(result, learning, kind, axis.name)
         ]
         name = f"{titles[result.row]}, {result.row.devices}"
         lines.append(
@@ -315,7 +326,7 @@ def _make_chart(learning: Learning, titles: Titles, kind: str, axis: Axis) -> Ch
     )
 
 
-def _curve_points(
+def _list_curve_points(
     result: LearningResult, learning: Learning, kind: str, axis: str
 ) -> list[tuple[float, float]]:
     """Return the (place, value) pairs of the first run of a configuration."""

@@ -1,7 +1,7 @@
 """Make a statement for each second way to read a log's rate.
 
 For example, the start-up was left out, and all lines have another rate. `imports` calls
-`log_statements` for one log, and `cautions` and `answer_text` call `summary_statements`
+`log_statements` for one log, and `cautions` and `answer_text` call `state_summary`
 for all runs of a report.
 
 A new kind needs a member of `LogFindingKind` and a template `log-KIND` in
@@ -40,7 +40,7 @@ class _RunFinding:
     finding: LogFinding
 
 
-def summary_statements(summary: Summary) -> list[Statement]:
+def state_summary(summary: Summary) -> list[Statement]:
     """Return one statement per kind: it shows the first run and counts the others."""
     run_findings = []
     for name, run in summary.named_runs:

@@ -15,7 +15,11 @@ from rnn_scaling.reports.page import document, drawings
 from rnn_scaling.reports.page.document import Live
 from rnn_scaling.reports.pictures import charts
 from rnn_scaling.reports.sections import Columns, Section, make_grid
-from rnn_scaling.reports.wording import format_interval, sentences, unit_heading
+from rnn_scaling.reports.wording import (
+    format_interval,
+    make_unit_heading,
+    write_sentences,
+)
 
 _TITLE = "Cost over speed with all devices: right and down is better"
 
@@ -27,7 +31,9 @@ def make_section(costs: Sequence[MachineCost]) -> Section:
         "Machine (runs)": lambda row: f"{row.machine} ({row.folder})",
         "Series": lambda row: row.series,
         "Devices": lambda row: str(row.devices),
-        unit_heading(rate.title): lambda row: format_interval(row.rate, rate.digits),
+        make_unit_heading(rate.title): lambda row: format_interval(
+            row.rate, rate.digits
+        ),
         f"{cost.unit} per hour": lambda row: (
             f"{row.nodes} x {row.price:g}" if row.nodes > 1 else f"{row.price:g}"
         ),
@@ -92,7 +98,7 @@ def _render_page(
     return document.render_page(
         "Cost and speed of machines",
         about=list(dict.fromkeys(row.machine for row in costs)),
-        lead=sentences(make_statements(costs)),
+        lead=write_sentences(make_statements(costs)),
         overview=overview,
         explorer=data,
         sections=(),

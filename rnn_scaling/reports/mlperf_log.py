@@ -41,7 +41,7 @@ def format_log(record: RunRecord) -> str:
     time = datetime.datetime.fromisoformat(record.environment.started or _UNKNOWN_START)
     started = time.timestamp()
     lines = []
-    for event in (*_setting_events(record), *_run_events(record)):
+    for event in (*_make_setting_events(record), *_run_events(record)):
         fields = {
             "namespace": "",
             "time_ms": round(1000 * (started + event.seconds)),
@@ -54,11 +54,11 @@ def format_log(record: RunRecord) -> str:
     return "".join(lines)
 
 
-def _setting_events(record: RunRecord) -> list[Event]:
+def _make_setting_events(record: RunRecord) -> list[Event]:
     """Return the events before the initialisation: the settings of the run."""
     options = record.options
     unread = find_unread_options(options)
-    settings = _settings(record, unread)
+    settings = _list_settings(record, unread)
     events = [Event(0.0, _POINT, key, value) for key, value in settings.items()]
     lengths = [
         options[name] for name in ("src_max_len", "tgt_max_len") if name not in unread
@@ -83,7 +83,7 @@ def _setting_events(record: RunRecord) -> list[Event]:
     ]
 
 
-def _settings(record: RunRecord, unread: Container[str]) -> dict[str, Any]:
+def _list_settings(record: RunRecord, unread: Container[str]) -> dict[str, Any]:
     """Return the settings by the keys of MLPerf.
 
     Args:
@@ -101,11 +101,11 @@ def _settings(record: RunRecord, unread: Container[str]) -> dict[str, Any]:
         "submission_benchmark": "gnmt" if is_gnmt else options["model"],
         "submission_division": "open",
         "submission_org": _NO_SUBMISSION,
-        "submission_platform": f"{num_towers}x {_device_name(record)}",
+        "submission_platform": f"{num_towers}x {_name_device(record)}",
         "submission_status": "research",
         "cache_clear": False,
         "seed": options["seed"],
-        "global_batch_size": _global_batch_size(record),
+        "global_batch_size": _find_global_batch_size(record),
         "opt_name": options["optimizer"],
         "opt_base_learning_rate": learning_rate,
         "opt_learning_rate_warmup_steps": options["lr_warmup_batches"],
@@ -135,7 +135,7 @@ def _run_events(record: RunRecord) -> Iterator[Event]:
     yield Event(start, _START, "run_start")
     yield Event(start, _START, "block_start", metadata=block)
     if record.throughput and record.throughput.seconds:
-        num_measured = batches.measured * _global_batch_size(record)
+        num_measured = batches.measured * _find_global_batch_size(record)
         rate = {"throughput": num_measured / record.throughput.seconds}
         step = {"step": len(batches.seconds)}
         yield Event(stop, kind=_POINT, key="tracked_stats", value=rate, metadata=step)
@@ -165,7 +165,7 @@ def _run_events(record: RunRecord) -> Iterator[Event]:
     yield Event(stop, _END, "run_stop", metadata=metadata)
 
 
-def _device_name(record: RunRecord) -> str:
+def _name_device(record: RunRecord) -> str:
     gpus = record.environment.gpus
     if record.options["device"] == "gpu" and gpus:
         return gpus[0].get("name", "GPU")
@@ -173,7 +173,7 @@ def _device_name(record: RunRecord) -> str:
     return f"{cores}-core CPU device, {record.environment.cpu or 'unknown'}"
 
 
-def _global_batch_size(record: RunRecord) -> int:
+def _find_global_batch_size(record: RunRecord) -> int:
     """Return the samples of an update: the micro-batches of all towers."""
     options = record.options
     if options["global_batch_size"]:
@@ -184,7 +184,7 @@ def _global_batch_size(record: RunRecord) -> int:
 
 
 def _count_trained_samples(record: RunRecord) -> int:
-    return len(record.batches.seconds) * _global_batch_size(record)
+    return len(record.batches.seconds) * _find_global_batch_size(record)
 
 
 def _count_epoch_samples(record: RunRecord) -> int | None:

@@ -18,12 +18,12 @@ from rnn_scaling.analysis.statements import Statement
 from rnn_scaling.analysis.steps import parts as step_parts
 from rnn_scaling.analysis.steps.parts import StepParts
 from rnn_scaling.config import scale
-from rnn_scaling.config.naming import network_name
+from rnn_scaling.config.naming import name_network
 from rnn_scaling.records import folder
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.reports import cluster, environment, start_up, steps
-from rnn_scaling.reports.differences import describe, value_text
-from rnn_scaling.reports.json_data import json_text
+from rnn_scaling.reports.differences import describe, format_value
+from rnn_scaling.reports.json_data import format_plain_json
 from rnn_scaling.reports.sections import Section, format_markdown
 from rnn_scaling.reports.wording import join_names, start_with_capital
 from rnn_scaling.system import entry
@@ -43,10 +43,10 @@ class TracedRun:
     @property
     def title(self) -> str:
         options = self.record.options
-        devices = scale.describe(scale.num_workers(options), options["num_devices"])
+        devices = scale.describe(scale.count_workers(options), options["num_devices"])
         # The mode of another trainer is unknown.
         words = filter(
-            None, (network_name(options), options["variable_update"], devices)
+            None, (name_network(options), options["variable_update"], devices)
         )
         return f"{', '.join(words)} ({self.path})"
 
@@ -96,7 +96,7 @@ def _read_path(file: Path) -> tuple[list[TracedRun], list[str]]:
     elif not files.runs and not problems:
         reason = "no run record"
         if is_folder:
-            reason = f"{files.empty_reason}{folder.subfolder_hint(file)}"
+            reason = f"{files.empty_reason}{folder.suggest_subfolders(file)}"
         problems.append(f"{file}: {reason}")
     return runs, problems
 
@@ -133,21 +133,21 @@ def _run_sections(run: TracedRun) -> list[Section]:
     if run.parts:
         tables = steps.make_section(run.parts, run.title)
         kernels = steps.make_kernels_grid(run.parts.runs[0], run.parts.num_towers)
-        notes = (*tables.notes, *_machine_cautions(run.record))
+        notes = (*tables.notes, *_list_machine_cautions(run.record))
         grids = (*tables.grids, kernels)
         sections.append(dataclasses.replace(tables, grids=grids, notes=notes))
     # Only the first section has the run's title.
     title = "" if sections else run.title
-    sections.append(cluster.ranks_section(run.record, title))
-    return [*sections, Section("", (cluster.phases_grid(run.record),))]
+    sections.append(cluster.make_ranks_section(run.record, title))
+    return [*sections, Section("", (cluster.make_phases_grid(run.record),))]
 
 
-def _machine_cautions(run: RunRecord) -> Iterator[Statement | str]:
+def _list_machine_cautions(run: RunRecord) -> Iterator[Statement | str]:
     """Yield cautions about the machine: shared devices, load and clocks."""
     yield from environment.make_statements([run])
     for difference in differences.find_differences_inside([run]):
         if difference.name in differences.LOAD_NAMES.values():
-            load = value_text(difference.first[0].values["load"])
+            load = format_value(difference.first[0].values["load"])
             effect = describe(difference).effect
             name = start_with_capital(difference.name)
             yield f"{name} ({load}): {effect}."
@@ -174,7 +174,7 @@ def format_json(runs: Sequence[TracedRun]) -> str:
     content = {"schema": SCHEMA, "runs": run_data}
     if series_data:
         content["series"] = series_data
-    return json_text(content)
+    return format_plain_json(content)
 
 
 def draw_picture(runs: Sequence[TracedRun], step: int | None, format: str) -> bytes:
@@ -191,7 +191,7 @@ def draw_picture(runs: Sequence[TracedRun], step: int | None, format: str) -> by
     for run in runs:
         if run.parts:
             number = run.parts.typical if step is None else step
-            omitted = step_figures.omitted_towers_text(run.parts.num_towers)
+            omitted = step_figures.format_omitted_towers(run.parts.num_towers)
             title = f"{run.title}, step {number}{omitted}"
             steps_with_titles.append((title, run.parts.steps[number]))
     return step_figures.draw_picture(steps_with_titles, format)

@@ -37,14 +37,14 @@ def make_section(label: str, run: RunRecord, variables: bool = True) -> Section:
     graph = run.graph
     if graph is None:
         return Section(title)
-    grids = [devices_grid(graph)]
+    grids = [make_devices_grid(graph)]
     notes = []
     collectives = [
         f"{count} {kind}"
         for kind, count in sorted(graph.partitions.by_type.items())
         if kind.lstrip("_").startswith(COLLECTIVES)
     ]
-    copies = copies_grid(graph)
+    copies = make_copies_grid(graph)
     if copies.lines:
         grids.append(copies)
         if run.resolved.device_type == "CPU":
@@ -52,47 +52,48 @@ def make_section(label: str, run: RunRecord, variables: bool = True) -> Section:
     elif not collectives:
         notes.append(state("nothing-sent"))
     if graph.slicing:
-        notes.append(_slicing_statement(graph.slicing))
-        grids.append(_slicing_grid(graph.slicing))
+        notes.append(_state_slicing(graph.slicing))
+        grids.append(_make_slicing_grid(graph.slicing))
     if collectives:
         notes.append(state("collectives-not-counted", operators=collectives))
     if variables:
-        grids.append(_variables_grid(graph))
+        grids.append(_make_variables_grid(graph))
     return Section(title, grids, notes)
 
 
-def _slicing_statement(slicing: Slicing) -> Statement:
+def _state_slicing(slicing: Slicing) -> Statement:
     parts = [
-        f"{part.name} {_exact_size(part.bytes)} ({part.read})" for part in slicing.parts
+        f"{part.name} {_format_exact_size(part.bytes)} ({part.read})"
+        for part in slicing.parts
     ]
     return state("slicing", on=slicing.on, parts=parts)
 
 
-def _slicing_grid(slicing: Slicing) -> Grid:
+def _make_slicing_grid(slicing: Slicing) -> Grid:
     lines = []
     for move in slicing.moves:
         line = [
             _shorten_device(move.source),
             _shorten_device(move.target),
-            _exact_size(move.predicted),
-            _exact_size(move.counted),
+            _format_exact_size(move.predicted),
+            _format_exact_size(move.counted),
         ]
         lines.append(line)
     head = ["From", "to", "predicted", "in the graph"]
     return Grid("Bytes of the batch sent in a step", head, lines)
 
 
-def devices_grid(graph: Graph) -> Grid:
+def make_devices_grid(graph: Graph) -> Grid:
     """Return the bytes, updates and operators on each device."""
-    variables = _placed_variables(graph)
-    sizes, unknown_counts = _sizes_by_device(variables)
-    updates = _updates_by_device(variables)
+    variables = _list_placed_variables(graph)
+    sizes, unknown_counts = _group_sizes_by_device(variables)
+    updates = _group_updates_by_device(variables)
     operators = graph.partitions.by_device or {}
     lines = []
     for device in sorted({*sizes, *updates, *operators}):
         line = [_shorten_device(device)]
         line += [
-            _size_text(sizes[device][k], unknown_counts[device][k]) for k in _KINDS
+            _format_size(sizes[device][k], unknown_counts[device][k]) for k in _KINDS
         ]
         kinds = sorted(updates[device].items())
         line.append(", ".join(f"{count} {kind}" for kind, count in kinds) or "0")
@@ -113,7 +114,9 @@ def devices_grid(graph: Graph) -> Grid:
 Counts = defaultdict[str, Counter[str]]  # device -> kind -> number
 
 
-def _sizes_by_device(variables: Sequence[PlacedVariable]) -> tuple[Counts, Counts]:
+def _group_sizes_by_device(
+    variables: Sequence[PlacedVariable],
+) -> tuple[Counts, Counts]:
     """Return bytes by device and kind, and numbers of tensors of unknown size."""
     sizes: Counts = defaultdict(Counter)
     unknown_counts: Counts = defaultdict(Counter)
@@ -121,13 +124,13 @@ def _sizes_by_device(variables: Sequence[PlacedVariable]) -> tuple[Counts, Count
         sizes[variable.device]["variables"] += variable.bytes
         for slot in variable.slots:
             sizes[slot.device]["slots"] += slot.bytes
-    for gradient in _unique_gradients(variables):
+    for gradient in _list_unique_gradients(variables):
         sizes[gradient.device][gradient.kind] += gradient.bytes or 0
         unknown_counts[gradient.device][gradient.kind] += gradient.bytes is None
     return sizes, unknown_counts
 
 
-def _updates_by_device(variables: Sequence[PlacedVariable]) -> Counts:
+def _group_updates_by_device(variables: Sequence[PlacedVariable]) -> Counts:
     """Return the numbers of update operators by device and type; empty in inference."""
     updates: Counts = defaultdict(Counter)
     if any(variable.update.types for variable in variables):
@@ -137,7 +140,7 @@ def _updates_by_device(variables: Sequence[PlacedVariable]) -> Counts:
     return updates
 
 
-def copies_grid(graph: Graph) -> Grid:
+def make_copies_grid(graph: Graph) -> Grid:
     """Return the tensors that each device sends to another in a step."""
     head = ["From", "to", "tensors per step", "bytes", "largest"]
     lines = []
@@ -150,30 +153,34 @@ def copies_grid(graph: Graph) -> Grid:
             _shorten_device(copy.source),
             _shorten_device(copy.target),
             f"{copy.pairs:,}",
-            _size_text(copy.bytes, copy.of_unknown_size),
+            _format_size(copy.bytes, copy.of_unknown_size),
             ", ".join(largest),
         ]
         lines.append(line)
     return Grid("Sent from device to device in a step", head, lines)
 
 
-def _exact_size(num_bytes: int | None) -> str:
+def _format_exact_size(num_bytes: int | None) -> str:
     return "of varying size" if num_bytes is None else f"{num_bytes:,} B"
 
 
-def _variables_grid(graph: Graph) -> Grid:
+def _make_variables_grid(graph: Graph) -> Grid:
     """Return the copies or parts of each variable, with slots, gradients and updates."""
-    variables = _placed_variables(graph)
+    variables = _list_placed_variables(graph)
     by_name = group_by(variables, [variable.name for variable in variables])
     columns: Columns = {
         "Variable": lambda copies: copies[0].name,
-        "held on": lambda copies: _devices_text(variable.device for variable in copies),
+        "held on": lambda copies: _format_devices(
+            variable.device for variable in copies
+        ),
         "bytes": lambda copies: format_bytes(
             sum(variable.bytes for variable in copies)
         ),
-        "slots": _slots_cell,
-        "gradients": lambda copies: _gradients_cell(_unique_gradients(copies)),
-        "updated on": lambda copies: _devices_text(
+        "slots": _make_slots_cell,
+        "gradients": lambda copies: _make_gradients_cell(
+            _list_unique_gradients(copies)
+        ),
+        "updated on": lambda copies: _format_devices(
             variable.update.device for variable in copies
         ),
     }
@@ -181,7 +188,7 @@ def _variables_grid(graph: Graph) -> Grid:
     return make_grid(caption, columns, by_name.values())
 
 
-def _slots_cell(copies: Sequence[PlacedVariable]) -> str:
+def _make_slots_cell(copies: Sequence[PlacedVariable]) -> str:
     slots: list[Slot] = []
     for variable in copies:
         slots += variable.slots
@@ -189,20 +196,20 @@ def _slots_cell(copies: Sequence[PlacedVariable]) -> str:
         return "none"
     num_bytes = sum(slot.bytes for slot in slots)
     return (
-        f"{format_bytes(num_bytes)} on {_devices_text(slot.device for slot in slots)}"
+        f"{format_bytes(num_bytes)} on {_format_devices(slot.device for slot in slots)}"
     )
 
 
-def _gradients_cell(gradients: Sequence[Gradient]) -> str:
+def _make_gradients_cell(gradients: Sequence[Gradient]) -> str:
     if not gradients:
         return "none"
     known_sizes = [
         gradient.bytes for gradient in gradients if gradient.bytes is not None
     ]
     kinds = "/".join(sorted({gradient.kind for gradient in gradients}))
-    places = _devices_text(gradient.device for gradient in gradients)
+    places = _format_devices(gradient.device for gradient in gradients)
     num_unknown = len(gradients) - len(known_sizes)
-    return f"{kinds}, {_size_text(sum(known_sizes), num_unknown)} on {places}"
+    return f"{kinds}, {_format_size(sum(known_sizes), num_unknown)} on {places}"
 
 
 def _shorten_device(device: str) -> str:
@@ -210,7 +217,7 @@ def _shorten_device(device: str) -> str:
     return device.rpartition("device:")[2] or "no device"
 
 
-def _size_text(num_bytes: int, num_unknown: int) -> str:
+def _format_size(num_bytes: int, num_unknown: int) -> str:
     """Return bytes as text, and the number of tensors that they do not include.
 
     Rows of a batch without a fixed length have no size.
@@ -221,11 +228,11 @@ def _size_text(num_bytes: int, num_unknown: int) -> str:
     return f"{format_bytes(num_bytes)} + {unknown_text}" if num_bytes else unknown_text
 
 
-def _placed_variables(graph: Graph) -> tuple[PlacedVariable, ...]:
+def _list_placed_variables(graph: Graph) -> tuple[PlacedVariable, ...]:
     return graph.placement.variables if graph.placement else ()
 
 
-def _unique_gradients(variables: Sequence[PlacedVariable]) -> list[Gradient]:
+def _list_unique_gradients(variables: Sequence[PlacedVariable]) -> list[Gradient]:
     """Return each tower's gradient of each variable once.
 
     Every part of a variable in parts contains the same gradients.
@@ -237,6 +244,6 @@ def _unique_gradients(variables: Sequence[PlacedVariable]) -> list[Gradient]:
     return list(gradients.values())
 
 
-def _devices_text(devices: Iterable[str]) -> str:
+def _format_devices(devices: Iterable[str]) -> str:
     """Return the devices, each once, in order of appearance."""
     return " ".join(dict.fromkeys(map(_shorten_device, devices)))

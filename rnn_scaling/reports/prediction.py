@@ -16,7 +16,7 @@ from rnn_scaling.analysis.prediction.curves import Curve, PredictedPoint, Predic
 from rnn_scaling.analysis.prediction.sizing import SECONDS, Sizes
 from rnn_scaling.analysis.statements import Statement, state
 from rnn_scaling.records.decoding import encode
-from rnn_scaling.reports.json_data import interval_data, json_text
+from rnn_scaling.reports.json_data import format_plain_json, make_interval_data
 from rnn_scaling.reports.sections import (
     Columns,
     Grid,
@@ -28,9 +28,9 @@ from rnn_scaling.reports.sections import (
 from rnn_scaling.reports.wording import (
     format_interval,
     format_plain,
-    sentence,
-    sentences,
-    unit_heading,
+    make_unit_heading,
+    write_sentence,
+    write_sentences,
 )
 from rnn_scaling.system.files.markdown import escape
 
@@ -89,12 +89,12 @@ def make_table(prediction: Prediction) -> Grid:
     """Return a line for each number of devices, with the numbers of the source."""
     curve = prediction.curve
     decimals = {point.devices: point.decimals for point in curve.points}
-    measured_source, predicted_source = predicting.source_names(prediction)
+    measured_source, predicted_source = predicting.list_source_names(prediction)
     digits = curve.decimals if curve.time else None
     if curve.unit == predicting.SPEEDUP_UNIT:
         digits = 2
 
-    def source_text(point: PredictedPoint) -> str:
+    def format_source(point: PredictedPoint) -> str:
         return measured_source if point.devices in decimals else predicted_source
 
     def number_text(point: PredictedPoint) -> str:
@@ -104,7 +104,7 @@ def make_table(prediction: Prediction) -> Grid:
             return f"{number.value:,.{source_decimals}f}"
         return format_interval(number, digits)
 
-    def efficiency_text(point: PredictedPoint) -> str:
+    def format_efficiency(point: PredictedPoint) -> str:
         return format_interval(
             point.efficiency and point.efficiency.scaled(PERCENT), None
         )
@@ -113,10 +113,10 @@ def make_table(prediction: Prediction) -> Grid:
         "Machines" if curve.counts_machines else "Devices": lambda point: (
             f"{point.devices:,}"
         ),
-        "Source": source_text,
+        "Source": format_source,
         _name_quantity(curve): number_text,
-        "Efficiency (%)": efficiency_text,
-        "Largest loss": lambda point: _largest_loss(point.parts),
+        "Efficiency (%)": format_efficiency,
+        "Largest loss": lambda point: _find_largest_loss(point.parts),
     }
     return make_grid("", columns, list_points(prediction))
 
@@ -127,10 +127,10 @@ def _name_quantity(curve: Curve) -> str:
         return f"Time ({curve.time.unit})"
     if curve.unit == predicting.SPEEDUP_UNIT:
         return "Speedup"
-    return f"{unit_heading(curve.unit)}/s"
+    return f"{make_unit_heading(curve.unit)}/s"
 
 
-def loss_tables(prediction: Prediction) -> list[Grid]:
+def make_loss_tables(prediction: Prediction) -> list[Grid]:
     """Return the losses on each predicted number of devices; [] if they are unknown."""
     split_points = [point for point in prediction.points if point.parts]
     if not split_points:
@@ -149,7 +149,7 @@ def loss_tables(prediction: Prediction) -> list[Grid]:
     return [Grid("", head, lines)]
 
 
-def _largest_loss(parts: Mapping[str, float]) -> str:
+def _find_largest_loss(parts: Mapping[str, float]) -> str:
     name = predicting.find_largest_part(parts)
     return f"{name} {PERCENT * parts[name]:.0f} %" if name else "-"
 
@@ -161,21 +161,21 @@ def format_text(report: PredictionReport) -> str:
     """
     parts = []
     for prediction, sizes in zip(report.predictions, report.sizes):
-        answer = sentences(predicting.answer(prediction))
+        answer = write_sentences(predicting.answer(prediction))
         parts.append(f"{prediction.curve.name}\n{answer}\n")
         grids = [make_table(prediction)]
         if prediction.is_simulated:
-            grids += loss_tables(prediction)
-        grids += size_tables(sizes)
+            grids += make_loss_tables(prediction)
+        grids += make_size_tables(sizes)
         measured = [point.interval for point in prediction.curve.points]
         notes = tuple(explain_numbers(measured))
         parts.append(format_markdown([Section("", grids, notes)]))
         statements = (*sizes.statements, *predicting.state_assumptions(prediction))
-        parts.append(f"{' '.join(map(sentence, statements))}\n")
-    return escape("\n".join([*parts, *map(sentence, report.record), ""]))
+        parts.append(f"{' '.join(map(write_sentence, statements))}\n")
+    return escape("\n".join([*parts, *map(write_sentence, report.record), ""]))
 
 
-def size_tables(sizes: Sizes) -> list[Grid]:
+def make_size_tables(sizes: Sizes) -> list[Grid]:
     """Return memory, time and cost by number of devices; [] if they are unknown."""
     columns: Columns = {"Devices": lambda size: f"{size.devices:,}"}
     if any(size.memory_gib for size in sizes.sizes):
@@ -194,7 +194,7 @@ def to_json(report: PredictionReport) -> bytes:
     """Return all series, points and statements as JSON."""
     series = []
     for prediction, sizes in zip(report.predictions, report.sizes):
-        fields = _series_data(prediction)
+        fields = _make_series_data(prediction)
         fields["sizes"] = sizes.sizes
         series.append(fields)
     content = {
@@ -204,10 +204,10 @@ def to_json(report: PredictionReport) -> bytes:
         "refused": report.refused,
         "track_record": report.record,
     }
-    return json_text(content).encode()
+    return format_plain_json(content).encode()
 
 
-def _series_data(prediction: Prediction) -> dict[str, Any]:
+def _make_series_data(prediction: Prediction) -> dict[str, Any]:
     """Return a prediction with the fields of the file that keeps it, and the measured rates.
 
     A series of times also has the times, in the unit of its source.
@@ -218,7 +218,7 @@ def _series_data(prediction: Prediction) -> dict[str, Any]:
         name: value for name, value in fields.items() if name not in _NOT_WRITTEN
     }
     content["measured"] = [
-        {"devices": point.devices, **interval_data(point.interval)}
+        {"devices": point.devices, **make_interval_data(point.interval)}
         for point in curve.points
     ]
     if curve.time:
@@ -238,16 +238,16 @@ def format_changes(sensitivities: Sequence[Sensitivity]) -> str:
     parts = []
     for sensitivity in sensitivities:
         parts += [
-            sentence(_step_statement(sensitivity)),
+            write_sentence(_step_statement(sensitivity)),
             "",
-            format_markdown([Section("", (_changes_table(sensitivity),))]),
-            *map(sentence, sensitivity.statements),
+            format_markdown([Section("", (_make_changes_table(sensitivity),))]),
+            *map(write_sentence, sensitivity.statements),
             "",
         ]
     return escape("\n".join(parts))
 
 
-def _changes_table(sensitivity: Sensitivity) -> Grid:
+def _make_changes_table(sensitivity: Sensitivity) -> Grid:
     """Return a line for each change."""
     curve = sensitivity.curve
     digits = curve.decimals if curve.time else 0
@@ -287,11 +287,11 @@ def _step_statement(sensitivity: Sensitivity) -> Statement:
 
 def format_changes_json(sensitivities: Sequence[Sensitivity]) -> bytes:
     """Return all series, changes and statements as JSON."""
-    series = list(map(_sensitivity_data, sensitivities))
-    return json_text({"schema": _CHANGES_SCHEMA, "series": series}).encode()
+    series = list(map(_make_sensitivity_data, sensitivities))
+    return format_plain_json({"schema": _CHANGES_SCHEMA, "series": series}).encode()
 
 
-def _sensitivity_data(sensitivity: Sensitivity) -> dict[str, Any]:
+def _make_sensitivity_data(sensitivity: Sensitivity) -> dict[str, Any]:
     """Return the effects of changes as JSON data."""
     curve = sensitivity.curve
     return {

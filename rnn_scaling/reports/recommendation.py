@@ -6,8 +6,8 @@ never rename one or change its meaning.
 
 from rnn_scaling.analysis.confidence import Interval
 from rnn_scaling.analysis.statements import Advice, Cell
-from rnn_scaling.reports.json_data import json_text
-from rnn_scaling.reports.wording import format_interval, sentence
+from rnn_scaling.reports.json_data import format_plain_json
+from rnn_scaling.reports.wording import format_interval, write_sentence
 from rnn_scaling.system.files.markdown import format_table
 from rnn_scaling.system.files.terminal import format_three_digits
 
@@ -16,7 +16,7 @@ _TITLES = {"recommend": "Recommendation", "largest_batch": "The largest batch"}
 
 def format_text(advice: Advice) -> str:
     """Return a line for each statement, and the command."""
-    lines = [sentence(statement) for statement in advice.statements]
+    lines = [write_sentence(statement) for statement in advice.statements]
     if advice.command:
         lines += ["", f"    {advice.command}"]
     return "\n".join([*lines, ""])
@@ -27,14 +27,14 @@ def format_markdown(advice: Advice) -> str:
     table = ""
     if advice.rows:
         digits = advice.columns.values()
-        rows = [list(map(_cell_text, row, digits)) for row in advice.rows]
+        rows = [list(map(_format_cell, row, digits)) for row in advice.rows]
         table = format_table([*advice.columns], rows)
-    answer = " ".join(map(sentence, advice.statements))
+    answer = " ".join(map(write_sentence, advice.statements))
     command = f"\n    {advice.command}\n" if advice.command else ""
     return f"# {_TITLES[advice.name]}\n\n{answer}\n{command}\n{table}"
 
 
-def _cell_text(cell: Cell, digits: int) -> str:
+def _format_cell(cell: Cell, digits: int) -> str:
     if isinstance(cell, str):
         return cell
     if cell is None or isinstance(cell, Interval):
@@ -50,7 +50,7 @@ def to_json(advice: Advice) -> str:
         "command": advice.command or None,
         **advice.data,
     }
-    return json_text(content)
+    return format_plain_json(content)
 
 
 RENDER = {"text": format_text, "markdown": format_markdown, "json": to_json}

@@ -36,8 +36,8 @@ def list_commands(series: SeriesSummary) -> list[str]:
     if not is_split:
         return [repeat_command(last, {axis: counts})]
 
-    compared = _compared_options(last)
-    has_one_device_per_process = scale.num_devices({**last.options, axis: 1}) == 1
+    compared = _list_compared_options(last)
+    has_one_device_per_process = scale.count_devices({**last.options, axis: 1}) == 1
     if has_one_device_per_process:
         sweeps = [repeat_command(last, {axis: sorted({1, *counts}), **compared})]
     else:
@@ -94,7 +94,7 @@ def _repeat_series_command(series: Sequence[SeriesSummary]) -> str:
     return repeat_command(rows[-1], lists)
 
 
-def _compared_options(row: Row) -> OptionLists:
+def _list_compared_options(row: Row) -> OptionLists:
     """Return option values that split the lost points: without exchange or input."""
     compared: dict[str, Sequence[Any]] = {}
     mode: str = row.options["variable_update"]
@@ -104,7 +104,7 @@ def _compared_options(row: Row) -> OptionLists:
             mode,
         ]
     source: str = row.options["data_source"]
-    source_without_input = registry.input_free_source(source)
+    source_without_input = registry.find_input_free_source(source)
     if source != source_without_input:
         compared["data_source"] = [source_without_input, source]
     return compared

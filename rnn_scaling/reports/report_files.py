@@ -61,8 +61,8 @@ def report(
     summary = _add_track_record(
         source, summarise(records, str(source), to_reach, prices)
     )
-    write_files(file_renderers(summary), target, force)
-    text = answer_text.full_text if full else answer_text.brief_text
+    write_files(list_file_renderers(summary), target, force)
+    text = answer_text.format_in_full if full else answer_text.format_briefly
     terminal.print_fitted(text(summary, target))
 
 
@@ -70,14 +70,14 @@ def refuse_without_runs(source: Path, records: folder.Folder) -> None:
     """Raise Refusal if a folder has no run to report."""
     if not records.runs:
         raise _refuse(
-            f"{source}: {records.empty_reason}{folder.subfolder_hint(source)}"
+            f"{source}: {records.empty_reason}{folder.suggest_subfolders(source)}"
         )
 
 
 def render_all(source: Path, records: folder.Folder) -> dict[str, bytes]:
     """Return name -> content of every file of a folder's report."""
     summary = _add_track_record(source, summarise(records, str(source)))
-    return {name: render() for name, render in file_renderers(summary).items()}
+    return {name: render() for name, render in list_file_renderers(summary).items()}
 
 
 def print_table(source: Path, stream: TextIO) -> None:
@@ -90,7 +90,7 @@ def print_table(source: Path, stream: TextIO) -> None:
     if not records.runs:
         raise _refuse(f"{source}: {records.empty_reason}")
     summary = summarise(records, str(source))
-    text = format_markdown(answer_text.brief_sections(summary), level=3)
+    text = format_markdown(answer_text.make_brief_sections(summary), level=3)
     terminal.print_fitted(f"\n{escape(text)}\n", stream)
 
 
@@ -158,7 +158,7 @@ def _refuse(*lines: str) -> entry.Refusal:
     return entry.Refusal(*lines, status=entry.EXIT_FAILED)
 
 
-def file_renderers(summary: Summary) -> dict[str, Render]:
+def list_file_renderers(summary: Summary) -> dict[str, Render]:
     """Return name -> function that returns the content of the file.
 
     Pictures need runs that measured something.

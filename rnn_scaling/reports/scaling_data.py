@@ -28,10 +28,10 @@ from rnn_scaling.analysis.rows import (
     select_metrics,
 )
 from rnn_scaling.config.conditions import NOT_COMPARED
-from rnn_scaling.config.naming import network_name
+from rnn_scaling.config.naming import name_network
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.reports import environment
-from rnn_scaling.reports.columns import metric_column
+from rnn_scaling.reports.columns import make_metric_column
 from rnn_scaling.reports.explorer import (
     Axis,
     Explorer,
@@ -109,7 +109,7 @@ def list_groups(summary: Summary) -> list[Group]:
         rows: list[Row] = []
         for member in members:
             rows += member.rows
-        picture_metrics = _picture_metrics(rows)
+        picture_metrics = _list_picture_metrics(rows)
         # A group that counts words has other names than a report that counts items.
         metrics = [*dict.fromkeys((*report_metrics, *picture_metrics))]
         lines = _make_lines(summary, members, title, metrics)
@@ -124,7 +124,7 @@ def _make_lines(
     metrics: Sequence[Metric],
 ) -> list[Line]:
     """Return the line of each series of a group."""
-    axes = _option_axes(summary)
+    axes = _list_option_axes(summary)
     # The indices of the runs of each row, which are numbered in the order of the rows.
     run_indices = {}
     num_runs = 0
@@ -134,8 +134,8 @@ def _make_lines(
     lines = []
     for member, style, (heading, short_name) in zip(
         members,
-        _line_styles(members),
-        _short_names(members, summary.has_many_models),
+        _make_line_styles(members),
+        _list_short_names(members, summary.has_many_models),
     ):
         line = Line(
             member.title,
@@ -147,19 +147,19 @@ def _make_lines(
             *style,
             shared=heading,
             short=short_name,
-            anchor=series_anchor(summary, member),
-            cells=_metric_cells(member, metrics),
+            anchor=make_series_anchor(summary, member),
+            cells=_make_metric_cells(member, metrics),
         )
         lines.append(line)
     return lines
 
 
-def series_anchor(summary: Summary, series: SeriesSummary) -> str:
+def make_series_anchor(summary: Summary, series: SeriesSummary) -> str:
     """Return the id of the details of a series on the page."""
     return f"series-{summary.positions[series]}"
 
 
-def _short_names(
+def _list_short_names(
     series: Sequence[SeriesSummary], has_many_models: bool
 ) -> list[tuple[str, str]]:
     """Return the heading and the short name of each series.
@@ -171,13 +171,15 @@ def _short_names(
     return split_titles([member.title for member in series])
 
 
-def _metric_cells(series: SeriesSummary, metrics: Iterable[Metric]) -> dict[str, str]:
+def _make_metric_cells(
+    series: SeriesSummary, metrics: Iterable[Metric]
+) -> dict[str, str]:
     """Return the number of each metric on the most devices, as in a table."""
     row = series.largest_row
     if row is None:
         return {}
     cells = {
-        metric.name: metric_column(metric).cell(row)
+        metric.name: make_metric_column(metric).cell(row)
         for metric in metrics
         if row.shown_metric(metric) is not None
     }
@@ -187,7 +189,7 @@ def _metric_cells(series: SeriesSummary, metrics: Iterable[Metric]) -> dict[str,
     return cells
 
 
-def _line_styles(series: Sequence[SeriesSummary]) -> list[tuple[int, int]]:
+def _make_line_styles(series: Sequence[SeriesSummary]) -> list[tuple[int, int]]:
     """Return the numbers of colour and shape of each series.
 
     Colours distinguish update modes and shapes encoders, if there are enough shapes.
@@ -195,14 +197,14 @@ def _line_styles(series: Sequence[SeriesSummary]) -> list[tuple[int, int]]:
     pairs = []
     for member in series:
         options = member.options
-        pairs.append((options["variable_update"], network_name(options)))
+        pairs.append((options["variable_update"], name_network(options)))
     modes, encoders = [list(dict.fromkeys(names)) for names in zip(*pairs)]
     if len(set(pairs)) < len(pairs) or len(encoders) > len(figures.MARKERS):
         return [(k, k // len(figures.COLOURS)) for k in range(len(pairs))]
     return [(modes.index(mode), encoders.index(encoder)) for mode, encoder in pairs]
 
 
-def _picture_metrics(rows: Sequence[Row]) -> list[Metric]:
+def _list_picture_metrics(rows: Sequence[Row]) -> list[Metric]:
     """Return the metrics with a picture; for many models, without one model's unit."""
     rate = RATE.compute if has_many_models(rows) else None
     return [
@@ -232,7 +234,7 @@ def make_explorer(summary: Summary, series_groups: Sequence[Group]) -> Explorer:
         for name in PARTS
         if name in used_names
     ]
-    axes = [Axis(name, name.replace("_", " ")) for name in _option_axes(summary)]
+    axes = [Axis(name, name.replace("_", " ")) for name in _list_option_axes(summary)]
     return Explorer(
         [*metrics[:2], _DEVIATION, *metrics[2:], *parts],
         [DEVICES, *axes],
@@ -246,7 +248,7 @@ def _has_efficiency(row: Row) -> bool:
     return row.num_devices > 1 and row.shown_metric(EFFICIENCY) is not None
 
 
-def _option_axes(summary: Summary) -> list[str]:
+def _list_option_axes(summary: Summary) -> list[str]:
     """Return the options that are numbers in which rows differ, except devices."""
     axes = []
     for name in summary.options:
@@ -290,7 +292,7 @@ def _run_data(summary: Summary, metrics: Sequence[Metric]) -> list[Run]:
         measured_rates = dict(zip(map(id, counted), rates))
         for record in row.records:
             measured_rate = measured_rates.get(id(record))
-            values = _metric_values(row, record, metrics, measured_rate)
+            values = _list_metric_values(row, record, metrics, measured_rate)
             runs.append(
                 _run(
                     summary,
@@ -345,7 +347,7 @@ def _run(
     )
 
 
-def _metric_values(
+def _list_metric_values(
     row: Row,
     record: RunRecord,
     metrics: Sequence[Metric],
@@ -414,11 +416,14 @@ def _log(summary: Summary, file: str, record: RunRecord) -> str:
     """Return the error of a run, and the end of its program's output."""
     error = record.error
     error_text = f"{error.type}: {error.message}" if error else ""
-    texts = [entry.make_printable(error_text, lines=True), _program_log(summary, file)]
+    texts = [
+        entry.make_printable(error_text, lines=True),
+        _find_program_log(summary, file),
+    ]
     return "\n".join(filter(None, texts))
 
 
-def _program_log(summary: Summary, file: str) -> str:
+def _find_program_log(summary: Summary, file: str) -> str:
     """Return the end of another program's output, which a sweep stores with the record."""
     path = Path(summary.name) / f"{Path(file).stem}.log.txt"
     try:

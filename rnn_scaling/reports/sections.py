@@ -13,7 +13,7 @@ from rnn_scaling.analysis.interval_kinds import Note
 from rnn_scaling.analysis.metrics import SPEEDUP, find_common_unit
 from rnn_scaling.analysis.rows import Row
 from rnn_scaling.analysis.statements import Statement, state
-from rnn_scaling.reports.wording import MARKS, sentence
+from rnn_scaling.reports.wording import MARKS, write_sentence
 from rnn_scaling.system.files.markdown import format_table
 
 Columns = dict[str, Callable[[Any], str]]  # heading -> the cell of an item
@@ -48,7 +48,8 @@ class Section:
     @property
     def sentences(self) -> list[str]:
         return [
-            note if isinstance(note, str) else sentence(note) for note in self.notes
+            note if isinstance(note, str) else write_sentence(note)
+            for note in self.notes
         ]
 
 

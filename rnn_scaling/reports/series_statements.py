@@ -19,21 +19,21 @@ from rnn_scaling.analysis.confidence import Interval
 from rnn_scaling.analysis.metrics import SPEEDUP
 from rnn_scaling.analysis.rows import Row
 from rnn_scaling.analysis.significance import REPEATS
-from rnn_scaling.analysis.statements import Statement, interval_values, state
+from rnn_scaling.analysis.statements import Statement, list_interval_values, state
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.reports import cluster
 from rnn_scaling.reports.repeat_commands import repeat_quietly
 from rnn_scaling.reports.summary import SeriesSummary
-from rnn_scaling.reports.wording import sentences
+from rnn_scaling.reports.wording import write_sentences
 
 _MIN_LOAD_POINTS = 0.5  # smallest effect of other processes that is printed
 _NOISE = "the noise"
 _NOISE_OR_LOAD = "the noise or the load of other processes"
 
 
-def series_text(series: SeriesSummary) -> str:
+def format_series(series: SeriesSummary) -> str:
     """Return the statements about a series in English."""
-    return sentences(make_statements(series))
+    return write_sentences(make_statements(series))
 
 
 def make_statements(series: SeriesSummary) -> list[Statement]:
@@ -41,14 +41,14 @@ def make_statements(series: SeriesSummary) -> list[Statement]:
     row = series.largest_row
     if row is None:
         return [state("series-failed", series.title)]
-    first, *details = scaling_statements(series)
+    first, *details = state_scaling(series)
     facts = [
         first,
-        *shared_core_statements(row, series.largest_loss),
+        *state_shared_cores(row, series.largest_loss),
         *details,
-        *cluster.worker_statements(row, series.title),
-        *other_load_statements(records_behind(row, series.largest_loss)),
-        *failure_statements(series),
+        *cluster.state_workers(row, series.title),
+        *state_other_load(list_records_behind(row, series.largest_loss)),
+        *state_failures(series),
     ]
     if series.num_diverged:
         runs = sum(len(row.good_runs) for row in series.rows)
@@ -58,9 +58,9 @@ def make_statements(series: SeriesSummary) -> list[Statement]:
     return facts
 
 
-def scaling_statements(series: SeriesSummary) -> list[Statement]:
+def state_scaling(series: SeriesSummary) -> list[Statement]:
     """State where a series is fastest, if not on its most devices, and how it scales."""
-    scaling = _largest_row_statements(series)
+    scaling = _state_largest_row(series)
     fastest = series.faster_on_fewer_devices
     if fastest is None or fastest.rate is None:
         return scaling
@@ -84,7 +84,7 @@ def scaling_statements(series: SeriesSummary) -> list[Statement]:
     return [*scaling_facts, *scaling]
 
 
-def _largest_row_statements(series: SeriesSummary) -> list[Statement]:
+def _state_largest_row(series: SeriesSummary) -> list[Statement]:
     """Return the scaling of a measured series, and the parts of the lost points."""
     row = series.largest_row
     assert row and row.rate
@@ -104,13 +104,13 @@ def _largest_row_statements(series: SeriesSummary) -> list[Statement]:
         return [*rates, state("needs-run-on-one-device")]
     if not has_interval_over_runs(efficiency):
         return [
-            state("reaches-about", title, **_efficiency_values(row)),
-            *_correction_statements(row),
-            _single_run_statement(row),
+            state("reaches-about", title, **_list_efficiency_values(row)),
+            *_state_corrections(row),
+            _state_single_run(row),
             state("repeats-would-show-spread", repeats=REPEATS[0]),
         ]
     if efficiency.is_too_wide:
-        values = {"devices": row.devices, **interval_values(efficiency)}
+        values = {"devices": row.devices, **list_interval_values(efficiency)}
         kind = "efficiency-unknown"
         if efficiency.is_wide:
             kind = "efficiency-unknown-spread"
@@ -118,17 +118,17 @@ def _largest_row_statements(series: SeriesSummary) -> list[Statement]:
         reason = state("few-digits" if few_digits else "runs-vary")
         return [state(kind, title, **values), reason]
     return [
-        state("reaches", title, **_efficiency_values(row)),
-        *_correction_statements(row),
-        *_loss_statements(series.largest_loss),
+        state("reaches", title, **_list_efficiency_values(row)),
+        *_state_corrections(row),
+        *_state_losses(series.largest_loss),
     ]
 
 
-def _correction_statements(row: Row) -> list[Statement]:
+def _state_corrections(row: Row) -> list[Statement]:
     return [state("scaling-corrected")] if is_corrected(row) else []
 
 
-def _efficiency_values(row: Row) -> dict[str, Any]:
+def _list_efficiency_values(row: Row) -> dict[str, Any]:
     speedup = row.shown_metric(SPEEDUP)
     assert row.efficiency_percent and speedup
     return {
@@ -138,7 +138,7 @@ def _efficiency_values(row: Row) -> dict[str, Any]:
     }
 
 
-def _single_run_statement(row: Row) -> Statement:
+def _state_single_run(row: Row) -> Statement:
     """State which side of a speedup is a single run."""
     baseline = row.baseline
     sides = [side for side in (baseline, row) if side is not None]
@@ -179,7 +179,7 @@ def rate_corrections(rows: Sequence[Row]) -> list[Statement]:
     return [state("rates-corrected", corrected=len(corrected), rates=len(rows))]
 
 
-def other_load_statements(records: Sequence[RunRecord]) -> list[Statement]:
+def state_other_load(records: Sequence[RunRecord]) -> list[Statement]:
     """State what other processes used of the cores during runs; [] if nothing."""
     loads = [load for load in map(disturbance.load, records) if load]
     if not loads:
@@ -187,7 +187,7 @@ def other_load_statements(records: Sequence[RunRecord]) -> list[Statement]:
     return [state("other-load", share=max(loads), loaded=len(loads), runs=len(records))]
 
 
-def shared_core_statements(row: Row, loss: Attribution | None) -> list[Statement]:
+def state_shared_cores(row: Row, loss: Attribution | None) -> list[Statement]:
     """State that devices shared cores, and the bound that follows.
 
     The bound is left out if a row of the table is above its own bound.
@@ -209,7 +209,7 @@ def shared_core_statements(row: Row, loss: Attribution | None) -> list[Statement
     return core_statements
 
 
-def records_behind(row: Row, loss: Attribution | None) -> list[RunRecord]:
+def list_records_behind(row: Row, loss: Attribution | None) -> list[RunRecord]:
     """Return the runs of a row, its baseline, and the parts of its loss."""
     rows = [row]
     baseline = row.baseline
@@ -223,15 +223,15 @@ def records_behind(row: Row, loss: Attribution | None) -> list[RunRecord]:
     return list(records.values())
 
 
-def _loss_statements(attribution: Attribution | None) -> list[Statement]:
+def _state_losses(attribution: Attribution | None) -> list[Statement]:
     """Return the parts of the lost points; the loss has an interval."""
     if attribution is None:
         return []
     if attribution.is_split:
         return (
-            _part_statements(attribution)
+            _state_parts(attribution)
             if attribution.is_significant
-            else unsplit_statements(attribution)
+            else state_unsplit_losses(attribution)
         )
     ends = attribution.loss_points.ends
     if ends is None or not ends[0] <= 0 <= ends[1]:
@@ -248,7 +248,7 @@ def _loss_statements(attribution: Attribution | None) -> list[Statement]:
     return loss_statements
 
 
-def failure_statements(series: SeriesSummary) -> list[Statement]:
+def state_failures(series: SeriesSummary) -> list[Statement]:
     """State that no run on more devices succeeded; [] if none was tried."""
     if not series.failed_above:
         return []
@@ -259,7 +259,7 @@ def failure_statements(series: SeriesSummary) -> list[Statement]:
     return [state("failed-above", series.title, devices=[*counts, last.devices])]
 
 
-def unsplit_statements(attribution: Attribution) -> list[Statement]:
+def state_unsplit_losses(attribution: Attribution) -> list[Statement]:
     """State why no part is shown, and a remedy; [] if a part is shown."""
     if attribution.is_significant:
         return []
@@ -269,32 +269,32 @@ def unsplit_statements(attribution: Attribution) -> list[Statement]:
         if part.points and part.points.ends != (0.0, 0.0)
     ]
     if not known_parts:
-        missing_statements = _missing_parts_statements(attribution)
+        missing_statements = _state_missing_parts(attribution)
         return (
-            [_unsplit_points_statement(attribution.loss_points), *missing_statements]
+            [_state_unsplit_points(attribution.loss_points), *missing_statements]
             if missing_statements
             else []
         )
 
-    unsplit_facts = _hidden_by_load_statements(attribution)
+    unsplit_facts = _state_hidden_by_load(attribution)
     hidden = _names_hidden_by_load(attribution)
     within_noise = [name for name in known_parts if name not in hidden]
     if within_noise:
         unsplit_facts.append(state("parts-within-noise", parts=within_noise))
-        unsplit_facts.append(_noise_remedy_statement(attribution))
+        unsplit_facts.append(_state_noise_remedy(attribution))
     if hidden:
         unsplit_facts.append(state("quiet-machine"))
-    return [*unsplit_facts, *_missing_parts_statements(attribution)]
+    return [*unsplit_facts, *_state_missing_parts(attribution)]
 
 
-def _part_statements(attribution: Attribution) -> list[Statement]:
+def _state_parts(attribution: Attribution) -> list[Statement]:
     """Return each measured part, and the unexplained points."""
     significant = [
-        part for part in attribution.significant_parts if _points_or_zero(part)
+        part for part in attribution.significant_parts if _find_points_or_zero(part)
     ]
     part_facts = []
     for part in significant:
-        part_facts.append(_part_statement(part))
+        part_facts.append(_state_part(part))
         if part.load_points >= _MIN_LOAD_POINTS:
             part_facts.append(state("part-with-load", part.name, load=part.load_points))
     if any(part.name == OVERSUBSCRIPTION for part in significant):
@@ -303,18 +303,18 @@ def _part_statements(attribution: Attribution) -> list[Statement]:
     unexplained = attribution.unexplained.points
     if unexplained is None or unexplained.ends == (0.0, 0.0):
         return part_facts
-    hidden_by_load = _hidden_by_load_statements(attribution)
+    hidden_by_load = _state_hidden_by_load(attribution)
     if any(part.points is None for part in attribution.parts):
         return [
             *part_facts,
-            _unsplit_points_statement(unexplained),
-            *_missing_parts_statements(attribution),
+            _state_unsplit_points(unexplained),
+            *_state_missing_parts(attribution),
             *hidden_by_load,
         ]
     names = [
         part.name
         for part in attribution.parts
-        if not part.is_significant and _points_or_zero(part)
+        if not part.is_significant and _find_points_or_zero(part)
     ]
     values = {"parts": names or [UNEXPLAINED], "points": unexplained}
     if attribution.unexplained.is_significant:
@@ -327,7 +327,7 @@ def _part_statements(attribution: Attribution) -> list[Statement]:
     return [*part_facts, state(kind, **values)]
 
 
-def noise_text(attributions: Sequence[Attribution]) -> str:
+def format_noise(attributions: Sequence[Attribution]) -> str:
     """Return what hides the parts in the rest of losses: noise, or load as well."""
     return _NOISE_OR_LOAD if any(map(_may_be_load, attributions)) else _NOISE
 
@@ -340,7 +340,7 @@ def round_up(points: float) -> str:
     return f"{math.ceil(round(points / place, 9)) * place:.{decimals}f}"
 
 
-def _part_statement(part: LossPart) -> Statement:
+def _state_part(part: LossPart) -> Statement:
     points = part.points
     assert points
     if points.value > 0:
@@ -350,11 +350,11 @@ def _part_statement(part: LossPart) -> Statement:
     return state(kind, part.name, points=gained)
 
 
-def _unsplit_points_statement(points: Interval) -> Statement:
+def _state_unsplit_points(points: Interval) -> Statement:
     return state("points-not-split", points=points)
 
 
-def _noise_remedy_statement(attribution: Attribution) -> Statement:
+def _state_noise_remedy(attribution: Attribution) -> Statement:
     """Return the remedy for parts that are within the noise."""
     if is_corrected(attribution.row):
         return state("quiet-machine")
@@ -377,7 +377,7 @@ def _may_be_load(attribution: Attribution) -> bool:
     )
 
 
-def _hidden_by_load_statements(attribution: Attribution) -> list[Statement]:
+def _state_hidden_by_load(attribution: Attribution) -> list[Statement]:
     hidden = _names_hidden_by_load(attribution)
     if not hidden:
         return []
@@ -387,10 +387,10 @@ def _hidden_by_load_statements(attribution: Attribution) -> list[Statement]:
     return [state("parts-hidden-by-load", parts=hidden, share=max(loads))]
 
 
-def _missing_parts_statements(attribution: Attribution) -> list[Statement]:
+def _state_missing_parts(attribution: Attribution) -> list[Statement]:
     names = [part.name for part in attribution.missing]
     return [state("parts-need-runs", parts=names)] if names else []
 
 
-def _points_or_zero(part: LossPart) -> float:
+def _find_points_or_zero(part: LossPart) -> float:
     return part.points.value if part.points else 0.0

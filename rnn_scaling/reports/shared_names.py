@@ -8,13 +8,13 @@ from collections.abc import Sequence
 _SEPARATOR = ", "
 
 
-def _shared_beginnings(titles: Sequence[str]) -> list[str]:
+def _list_shared_beginnings(titles: Sequence[str]) -> list[str]:
     """Return the beginning that each title shares with its neighbours.
 
     Titles next to each other whose first part is equal form a group. All titles of a
     group share the longest beginning after which each of them still has a part.
 
-    >>> _shared_beginnings(["lstm, a", "lstm, b", "gru, a"])
+    >>> _list_shared_beginnings(["lstm, a", "lstm, b", "gru, a"])
     ['lstm', 'lstm', '']
 
     Returns:
@@ -35,7 +35,7 @@ def split_titles(titles: Sequence[str]) -> list[tuple[str, str]]:
     """Return the shared beginning of each title, and the rest of the title."""
     return [
         (beginning, title.removeprefix(beginning).removeprefix(_SEPARATOR))
-        for title, beginning in zip(titles, _shared_beginnings(titles))
+        for title, beginning in zip(titles, _list_shared_beginnings(titles))
     ]
 
 

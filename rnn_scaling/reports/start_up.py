@@ -8,7 +8,11 @@ import statistics
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from rnn_scaling.analysis.confidence import Interval, divide_rates, interval_over_runs
+from rnn_scaling.analysis.confidence import (
+    Interval,
+    compute_interval_over_runs,
+    divide_rates,
+)
 from rnn_scaling.analysis.interval_kinds import Basis, Note
 from rnn_scaling.analysis.metrics import SPEEDUP
 from rnn_scaling.analysis.rows import Row
@@ -65,8 +69,8 @@ def compute_speedups(row: Row) -> dict[str, Any] | None:
     train = None
     total = None
     if not steady.kind.inherited_notes:
-        train = _compute_speedup(row, baseline, _training_seconds)
-        total = _compute_speedup(row, baseline, _total_seconds)
+        train = _compute_speedup(row, baseline, _find_training_seconds)
+        total = _compute_speedup(row, baseline, _compute_total_seconds)
     return {
         "steady": steady,
         "train": train,
@@ -106,19 +110,19 @@ def _start_up(row: Row, baseline: Row) -> StartUp:
         seconds = [parts.get(name, 0.0) for parts in phases_of_runs]
         # A single process has no cluster, but a program with a Recorder may have ranks.
         if name != "cluster" or row.is_distributed or any(seconds):
-            phases[name] = _mean_seconds(seconds)
+            phases[name] = _compute_mean_seconds(seconds)
     items = statistics.mean(sum(run.batches.items) for run in baseline.counted_runs)
-    first_items = statistics.mean(_first_items(run) for run in row.counted_runs)
+    first_items = statistics.mean(_find_first_items(run) for run in row.counted_runs)
     remaining_items = max(0.0, items - first_items)
     return StartUp(row, phases, remaining_items / row.rate.value)
 
 
-def _first_items(run: RunRecord) -> float:
+def _find_first_items(run: RunRecord) -> float:
     """Return the items of the batch in the phase "first_batch"; 0 without warm-up."""
     return run.batches.items[0] if run.batches.warmup else 0.0
 
 
-def _mean_seconds(seconds: Sequence[float]) -> float:
+def _compute_mean_seconds(seconds: Sequence[float]) -> float:
     """Return the geometric mean over runs, like other seconds; 0.0 if one is 0."""
     return statistics.geometric_mean(seconds) if min(seconds) > 0 else 0.0
 
@@ -126,16 +130,16 @@ def _mean_seconds(seconds: Sequence[float]) -> float:
 def _has_phases(row: Row) -> bool:
     """Return whether all good runs of a row recorded the seconds of their phases."""
     return all(
-        min(_total_seconds(record), _training_seconds(record)) > 0
+        min(_compute_total_seconds(record), _find_training_seconds(record)) > 0
         for record in row.good_runs
     )
 
 
-def _training_seconds(record: RunRecord) -> float:
+def _find_training_seconds(record: RunRecord) -> float:
     return record.phases.first_batch + record.phases.warmup + record.phases.measured
 
 
-def _total_seconds(record: RunRecord) -> float:
+def _compute_total_seconds(record: RunRecord) -> float:
     return record.phases.total
 
 
@@ -145,12 +149,14 @@ def _compute_speedup(
     """Return the speedup of a row by a clock that covers more than measured batches."""
     if row.num_devices == 1:
         return Interval.exact(1.0, Basis.DEFINITION)
-    return divide_rates(_mean_rate(row, seconds), _mean_rate(baseline, seconds))
+    return divide_rates(
+        _compute_mean_rate(row, seconds), _compute_mean_rate(baseline, seconds)
+    )
 
 
-def _mean_rate(row: Row, seconds: Callable[[RunRecord], float]) -> Interval:
+def _compute_mean_rate(row: Row, seconds: Callable[[RunRecord], float]) -> Interval:
     rates = [sum(run.batches.items) / seconds(run) for run in row.counted_runs]
-    return interval_over_runs(rates).with_rounding(row.rounding)
+    return compute_interval_over_runs(rates).with_rounding(row.rounding)
 
 
 def make_section(rows: Sequence[Row], title: str) -> Section | None:
@@ -173,10 +179,10 @@ def make_section(rows: Sequence[Row], title: str) -> Section | None:
         f"Speedup: {unit}/s": lambda start_up: format_interval(
             start_up.row.shown_metric(SPEEDUP), SPEEDUP.digits
         ),
-        "training": lambda start_up: _ratio_text(
+        "training": lambda start_up: _format_ratio(
             start_up, base.training / start_up.training
         ),
-        "whole run": lambda start_up: _ratio_text(
+        "whole run": lambda start_up: _format_ratio(
             start_up, base.total / start_up.total
         ),
     }
@@ -188,7 +194,7 @@ def make_section(rows: Sequence[Row], title: str) -> Section | None:
     notes = explain_rows(rows)
     speedup = largest.row.shown_metric(SPEEDUP)
     if speedup is not None:
-        notes.insert(0, _speedups_statement(base, largest, speedup))
+        notes.insert(0, _state_speedups(base, largest, speedup))
     return Section(title, (make_grid(caption, columns, all_start_ups),), tuple(notes))
 
 
@@ -198,16 +204,14 @@ def _rate_text(number: float, source: Interval | None) -> str:
     return f"{number:.2f}{mark}"
 
 
-def _ratio_text(start_up: StartUp, ratio: float) -> str:
+def _format_ratio(start_up: StartUp, ratio: float) -> str:
     """Return a speedup by a clock, or "n/a" if load of other programs hides it."""
     if start_up.row.is_speedup_hidden:
         return "n/a"
     return _rate_text(ratio, start_up.row.shown_metric(SPEEDUP))
 
 
-def _speedups_statement(
-    base: StartUp, largest: StartUp, speedup: Interval
-) -> Statement:
+def _state_speedups(base: StartUp, largest: StartUp, speedup: Interval) -> Statement:
     """State how the speedups of the largest row differ."""
     return state(
         "start-up-speedups",

@@ -6,7 +6,7 @@ Runs and reports print the same sentence.
 from rnn_scaling.analysis import steady_state
 from rnn_scaling.analysis.steady_state import SteadyState
 from rnn_scaling.records.record import RunRecord
-from rnn_scaling.reports.wording import sentence
+from rnn_scaling.reports.wording import write_sentence
 
 
 def run_text(record: RunRecord) -> str:
@@ -16,8 +16,8 @@ def run_text(record: RunRecord) -> str:
 
 def state_text(state: SteadyState, record: RunRecord) -> str:
     """Return the sentence about a run whose batch times were analysed before."""
-    num_batches = len(steady_state.analysed_batches(record))
+    num_batches = len(steady_state.count_analysed_batches(record))
     statements = steady_state.make_statements(
         state, num_batches, record.batches.warmup, record.unit
     )
-    return "; ".join(map(sentence, statements))
+    return "; ".join(map(write_sentence, statements))

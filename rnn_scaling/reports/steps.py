@@ -111,16 +111,16 @@ def make_kernels_grid(run: Trace, num_towers: int) -> Grid:
     for phase in PHASES:
         numbers = [counts.get((tower, phase), 0) for tower in towers]
         if any(numbers):
-            lines.append(_kernels_line(phase, numbers, sum(numbers)))
+            lines.append(_make_kernels_line(phase, numbers, sum(numbers)))
     sums = dict.fromkeys(towers, 0)
     for (tower, _), number in counts.items():
         if tower in sums:
             sums[tower] += number
-    lines.append(_kernels_line("all", list(sums.values()), sum(counts.values())))
+    lines.append(_make_kernels_line("all", list(sums.values()), sum(counts.values())))
     return Grid("Kernels by phase", ["Kernels per step", *names, "all"], lines)
 
 
-def _kernels_line(name: str, numbers: list[int], total: int) -> list[str]:
+def _make_kernels_line(name: str, numbers: list[int], total: int) -> list[str]:
     return [name, *(f"{number:,}" for number in numbers), f"{total:,}"]
 
 
@@ -137,7 +137,7 @@ def make_data(parts: StepParts) -> dict[str, Any]:
         "steps": len(parts.steps),
         "runs": len(parts.runs),
         "step_s": parts.seconds,
-        "towers": [_tower_data(parts, tower) for tower in range(parts.num_towers)],
+        "towers": [_make_tower_data(parts, tower) for tower in range(parts.num_towers)],
         "all": {part: parts.part(part) for part in PARTS},
         "concurrency": parts.concurrency,
         "straggler": {"tower": straggler, **reason.data()},
@@ -146,7 +146,7 @@ def make_data(parts: StepParts) -> dict[str, Any]:
     }
 
 
-def _tower_data(parts: StepParts, tower: int) -> dict[str, Any]:
+def _make_tower_data(parts: StepParts, tower: int) -> dict[str, Any]:
     exchange = {name: parts.exchange(name, tower) for name in EXCHANGE}
     return {
         "tower": tower,

@@ -24,15 +24,15 @@ from rnn_scaling.analysis.metrics import WORK_PER_EXCHANGE, find_common_unit
 from rnn_scaling.analysis.prices import NO_PRICES, PriceList
 from rnn_scaling.analysis.rows import Row, build_rows, has_many_models, measured_seconds
 from rnn_scaling.analysis.series_titles import (
-    distinguishing_facts,
     group_by_series,
+    list_distinguishing_facts,
     make_titles,
 )
 from rnn_scaling.analysis.statements import Statement
 from rnn_scaling.analysis.steady_state import SteadyState, analyse_run
 from rnn_scaling.analysis.training_differences import OtherTraining, find_other_training
 from rnn_scaling.config import scale
-from rnn_scaling.config.naming import network_name, recorded_work
+from rnn_scaling.config.naming import find_recorded_work, name_network
 from rnn_scaling.records.folder import Folder
 from rnn_scaling.records.options import Options
 from rnn_scaling.records.record import RunRecord
@@ -69,7 +69,7 @@ class SeriesSummary:
 
     @property
     def model(self) -> str:
-        return str(self.options["model"] or network_name(self.options))
+        return str(self.options["model"] or name_network(self.options))
 
     @property
     def mode(self) -> str:
@@ -267,10 +267,10 @@ class Summary:
         for name, members in self.scalings:
             for series in members:
                 scaling = name.partition(",")[0]
-                labels = [scaling, series.mode, series.machine, *_fact_texts(series)]
+                labels = [scaling, series.mode, series.machine, *_format_facts(series)]
                 models = tables.setdefault(", ".join(filter(None, labels)), {})
                 best = models.get(series.model, series)
-                models[series.model] = max(best, series, key=_representative_key)
+                models[series.model] = max(best, series, key=_make_representative_key)
         return [
             (name, tuple(sorted(models.values(), key=_work_per_exchange, reverse=True)))
             for name, models in tables.items()
@@ -283,8 +283,8 @@ class Summary:
         is_work_unknown = False
         for series in self.measured:
             options = series.options
-            trainers[_OUR_TRAINER if options.is_ours else network_name(options)] = None
-            is_work_unknown |= recorded_work(options) is None
+            trainers[_OUR_TRAINER if options.is_ours else name_network(options)] = None
+            is_work_unknown |= find_recorded_work(options) is None
         return list(trainers) if len(trainers) > 1 and is_work_unknown else []
 
     def command_for_folder(self, command: str) -> str:
@@ -305,22 +305,22 @@ class _Workload:
     @classmethod
     def from_series(cls, series: SeriesSummary) -> "_Workload":
         options = series.options
-        model = str(options["model"] or f"{network_name(options)}, model not recorded")
+        model = str(options["model"] or f"{name_network(options)}, model not recorded")
         return cls(
             series.is_strong_scaling,
             series.unit,
             model,
             series.machine,
-            tuple(_fact_texts(series)),
+            tuple(_format_facts(series)),
         )
 
 
-def _fact_texts(series: SeriesSummary) -> list[str]:
+def _format_facts(series: SeriesSummary) -> list[str]:
     """Return the facts that always separate a series from others, in words."""
     return separation.describe_facts(separation.drop_decided_by_options(series.facts))
 
 
-def _representative_key(series: SeriesSummary) -> tuple[bool, int, float]:
+def _make_representative_key(series: SeriesSummary) -> tuple[bool, int, float]:
     """Return the order by which the series that represents its model is chosen."""
     if series.largest_row is None:
         return (not series.num_diverged, 0, 0.0)
@@ -336,7 +336,7 @@ def _work_per_exchange(series: SeriesSummary) -> float:
     return value.value if value else 0.0
 
 
-def mean_seconds(row: Row) -> float | None:
+def compute_mean_seconds(row: Row) -> float | None:
     """Return the seconds of the measured batches: the geometric mean over runs.
 
     Rates are geometric means too, so that seconds x items/s are the items of a run. If
@@ -427,10 +427,10 @@ def summarise(
 
 def _sort_key(config: Mapping[str, Any]) -> tuple[str, str, int, int]:
     return (
-        network_name(config),
+        name_network(config),
         str(config.get("variable_update", "")),
         config["num_devices"],
-        scale.num_workers(config),
+        scale.count_workers(config),
     )
 
 
@@ -455,7 +455,7 @@ def _summarise_series(
         names_of_machines,
         all_series_rows,
         make_titles(all_series_rows),
-        distinguishing_facts(all_series_rows),
+        list_distinguishing_facts(all_series_rows),
     ):
         summaries.append(
             SeriesSummary(
@@ -509,14 +509,14 @@ def _list_failures(
             for run in row.records:
                 if id(run) not in good_run_ids:
                     file = files[id(run)]
-                    reason = _failure_reason(run)
+                    reason = _find_failure_reason(run)
                     failures.append(
                         Failure(file, member.title, row.num_devices, reason)
                     )
     return tuple(failures)
 
 
-def _failure_reason(record: RunRecord) -> str:
+def _find_failure_reason(record: RunRecord) -> str:
     """Return why a run has no rate, as one line."""
     if not record.error:
         return f"status {record.status}, nothing was measured"

@@ -39,8 +39,8 @@ from rnn_scaling.reports.columns import (
     NUM_DEVICES,
     RowColumn,
     SeriesColumn,
-    cells_by_header,
-    metric_column,
+    format_cells_by_header,
+    make_metric_column,
 )
 from rnn_scaling.reports.sections import (
     Columns,
@@ -52,17 +52,17 @@ from rnn_scaling.reports.sections import (
     make_grid,
     with_baselines,
 )
-from rnn_scaling.reports.series_statements import noise_text, unsplit_statements
+from rnn_scaling.reports.series_statements import format_noise, state_unsplit_losses
 from rnn_scaling.reports.summary import SeriesSummary, Summary
 from rnn_scaling.reports.wording import (
     format_interval,
+    format_interval_kind,
     format_plain,
     has_interval,
-    interval_text,
     make_interval_notes,
     mark_text,
-    sentence,
-    sentences,
+    write_sentence,
+    write_sentences,
 )
 from rnn_scaling.system.files.markdown import escape
 from rnn_scaling.system.files.terminal import format_count
@@ -86,7 +86,7 @@ def make_sections(summary: Summary, is_brief: bool = False) -> list[Section]:
             summary, series if is_brief else summary.series, is_brief
         )
         section_title = title if len(summary.tables) > 1 else ""
-        grid = make_grid("", cells_by_header(columns), series)
+        grid = make_grid("", format_cells_by_header(columns), series)
         tables.append(Section(section_title, (grid,), tuple(mark_statements(series))))
     return tables
 
@@ -97,7 +97,7 @@ def mark_statements(series: Sequence[SeriesSummary]) -> list[Statement]:
     return explain_rows(with_baselines(rows))
 
 
-def common_devices_suffix(series: Sequence[SeriesSummary]) -> str:
+def make_common_devices_suffix(series: Sequence[SeriesSummary]) -> str:
     """Return " on 2 devices" or " on 4 workers"; "" if series have different most devices."""
     rows = [member.largest_row for member in series if member.largest_row]
     if len({row.num_devices for row in rows}) != 1:
@@ -118,7 +118,7 @@ def make_columns(
     rows = [member.largest_row for member in series if member.largest_row]
     is_scaled = any(row.num_devices > 1 for row in rows)
     compares_models = summary.has_many_models
-    suffix = common_devices_suffix(series)
+    suffix = make_common_devices_suffix(series)
     unit = find_common_unit(member.unit for member in series)
 
     name = SeriesColumn("", operator.attrgetter("title"), "Series")
@@ -126,7 +126,7 @@ def make_columns(
         name = SeriesColumn("", operator.attrgetter("model"), "Model")
     columns = [name]
     if not suffix:
-        columns.append(_largest_row_column(NUM_DEVICES.header, NUM_DEVICES))
+        columns.append(_make_largest_row_column(NUM_DEVICES.header, NUM_DEVICES))
     elif is_brief:
         # The first heading has the devices once, because a terminal is narrow.
         if is_scaled:
@@ -135,45 +135,49 @@ def make_columns(
     rate_name = RATE.with_unit(unit).name
     heading = f"{unit.capitalize()}/s"
     rate = SeriesColumn(rate_name, _rate_cell, f"{heading}{suffix}")
-    speedup = _metric_column(f"Speedup{suffix}", SPEEDUP)
-    efficiency = _metric_column(f"Efficiency{suffix} (%)", EFFICIENCY)
+    speedup = _make_metric_column(f"Speedup{suffix}", SPEEDUP)
+    efficiency = _make_metric_column(f"Efficiency{suffix} (%)", EFFICIENCY)
     # Each table begins with its most important number, because a phone shows only that.
     if compares_models:
         columns.append(efficiency)
-        columns += [_metric_column(metric.column, metric) for metric in MODEL_METRICS]
+        columns += [
+            _make_metric_column(metric.column, metric) for metric in MODEL_METRICS
+        ]
     elif is_brief:
         columns += [rate, speedup, efficiency] if is_scaled else [rate]
     else:
         columns += [speedup, efficiency, rate] if is_scaled else []
         base_metric = "" if is_scaled else rate_name
         columns.append(
-            SeriesColumn(base_metric, _base_rate_cell, f"{heading} on 1 device")
+            SeriesColumn(base_metric, _format_base_rate_cell, f"{heading} on 1 device")
         )
     if not is_brief:
         columns.append(SeriesColumn("", _runs_cell, "Runs"))
     if summary.is_certified:
-        columns.append(SeriesColumn("", _certificate_cell, certificates.COLUMN_TITLE))
+        columns.append(
+            SeriesColumn("", _format_certificate_cell, certificates.COLUMN_TITLE)
+        )
     return columns
 
 
-def _largest_row_column(
+def _make_largest_row_column(
     heading: str, column: RowColumn, metric: str = ""
 ) -> SeriesColumn:
     """Return the column with a cell of the row on the most devices."""
 
-    def cell(series: SeriesSummary) -> str:
+    def format_cell(series: SeriesSummary) -> str:
         row = series.largest_row
         return column.cell(row) if row else _UNKNOWN
 
-    return SeriesColumn(metric, cell, heading)
+    return SeriesColumn(metric, format_cell, heading)
 
 
-def _metric_column(heading: str, metric: Metric) -> SeriesColumn:
-    return _largest_row_column(heading, metric_column(metric), metric.name)
+def _make_metric_column(heading: str, metric: Metric) -> SeriesColumn:
+    return _make_largest_row_column(heading, make_metric_column(metric), metric.name)
 
 
-def _certificate_cell(series: SeriesSummary) -> str:
-    return certificates.verdict_text(series.rows)
+def _format_certificate_cell(series: SeriesSummary) -> str:
+    return certificates.format_verdict(series.rows)
 
 
 def _rate_cell(series: SeriesSummary) -> str:
@@ -182,7 +186,7 @@ def _rate_cell(series: SeriesSummary) -> str:
     return format_interval(row.rate, 1) if row else "failed"
 
 
-def _base_rate_cell(series: SeriesSummary) -> str:
+def _format_base_rate_cell(series: SeriesSummary) -> str:
     """Return the rate on one device, from which speedup and efficiency are computed."""
     row = series.largest_row
     baseline = row.baseline if row else None
@@ -219,7 +223,7 @@ def format_text(summary: Summary) -> str:
     each table.
     """
     opening = "".join(
-        f"{paragraph}\n\n" for paragraph in cautions.opening_paragraphs(summary)
+        f"{paragraph}\n\n" for paragraph in cautions.write_opening_paragraphs(summary)
     )
     if len(summary.series) > 1:
         opening += f"{format_markdown(make_sections(summary), level=3)}\n"
@@ -227,10 +231,12 @@ def format_text(summary: Summary) -> str:
     parts = []
     for series in summary.series:
         parts.append(
-            format_markdown([series_rates(series), parts_section(series)], level=3)
+            format_markdown(
+                [list_series_rates(series), make_parts_section(series)], level=3
+            )
         )
         parts.append(format_markdown(_step_sections(series), level=4))
-    if padding := padding_section(summary):
+    if padding := make_padding_section(summary):
         parts.append(format_markdown([padding], level=3))
     if summary.learning:
         section = learning.make_section(summary.learning, summary.row_titles)
@@ -239,12 +245,12 @@ def format_text(summary: Summary) -> str:
     return escape(opening + "\n".join(filter(None, parts)))
 
 
-def series_rates(series: SeriesSummary) -> Section:
+def list_series_rates(series: SeriesSummary) -> Section:
     """Return the rates of a series."""
-    return rates_section(series.rows, series.title)
+    return make_rates_section(series.rows, series.title)
 
 
-def rates_section(rows: Sequence[Row], title: str = "") -> Section:
+def make_rates_section(rows: Sequence[Row], title: str = "") -> Section:
     """Return the table of rates, and a table of further metrics if there are any."""
     metrics = select_metrics(rows)
     main_metrics = [metric for metric in metrics if metric.is_main]
@@ -255,10 +261,10 @@ def rates_section(rows: Sequence[Row], title: str = "") -> Section:
             metric for metric in main_metrics if metric.name != EFFICIENCY.name
         ]
 
-    grids = [_rates_grid(rows, main_metrics, is_single)]
+    grids = [_make_rates_grid(rows, main_metrics, is_single)]
     if further_metrics:
-        further_columns = columns.cells_by_header(
-            [*_place_columns(rows), *_metric_columns(further_metrics, is_single)]
+        further_columns = columns.format_cells_by_header(
+            [*_place_columns(rows), *_make_metric_columns(further_metrics, is_single)]
         )
         grids.append(make_grid("Other metrics", further_columns, rows))
     named_intervals = []
@@ -267,7 +273,7 @@ def rates_section(rows: Sequence[Row], title: str = "") -> Section:
     notes: list[Statement | str] = [
         *make_interval_notes(named_intervals),
         *explain_rows(rows),
-        *_energy_source_lines(rows, further_metrics),
+        *_make_energy_source_lines(rows, further_metrics),
     ]
     return Section(title, grids, notes)
 
@@ -287,28 +293,28 @@ def _step_sections(series: SeriesSummary) -> list[Section]:
         if parts := split_steps(row.good_runs):
             title = f"Where a step goes on {row.devices}"
             sections.append(steps.make_section(parts, title))
-    return [*sections, *worker_sections(series)]
+    return [*sections, *make_worker_sections(series)]
 
 
-def worker_sections(series: SeriesSummary) -> list[Section]:
+def make_worker_sections(series: SeriesSummary) -> list[Section]:
     """Return start-up and training, and the ranks of the most workers."""
     sections = [start_up.make_section(series.rows, "Start-up")]
     row = series.largest_row
     if row:
-        sections.append(cluster.row_section(row, f"Ranks on {row.devices}"))
+        sections.append(cluster.make_row_section(row, f"Ranks on {row.devices}"))
     return [section for section in sections if section]
 
 
-def parts_section(series: SeriesSummary) -> Section:
+def make_parts_section(series: SeriesSummary) -> Section:
     """Return the points of efficiency that each part takes, by number of devices."""
-    attributions = _significant_losses(series)
+    attributions = _list_significant_losses(series)
     names: dict[str, None] = {}
     for attribution in attributions:
         names.update(
             (part.name, None) for part in attribution.parts if part.is_significant
         )
 
-    lines = [_parts_line(attribution, list(names)) for attribution in attributions]
+    lines = [_make_parts_line(attribution, list(names)) for attribution in attributions]
     head = ["Devices", "All causes", *names, UNEXPLAINED.capitalize()]
     grids: tuple[Grid, ...] = ()
     if lines:
@@ -316,12 +322,12 @@ def parts_section(series: SeriesSummary) -> Section:
     return Section("", grids, tuple(_list_parts_notes(series)))
 
 
-def _significant_losses(series: SeriesSummary) -> list[Attribution]:
+def _list_significant_losses(series: SeriesSummary) -> list[Attribution]:
     losses = filter(None, map(series.losses.get, series.rows))
     return [loss for loss in losses if loss.is_significant]
 
 
-def _parts_line(attribution: Attribution, names: Sequence[str]) -> list[str]:
+def _make_parts_line(attribution: Attribution, names: Sequence[str]) -> list[str]:
     """Return the points of one number of devices, with a cell for each name."""
     cells = dict.fromkeys(names, "n/a")
     for part in attribution.parts:
@@ -337,7 +343,7 @@ def _parts_line(attribution: Attribution, names: Sequence[str]) -> list[str]:
     return [devices, total, *(cells[name] for name in names), unexplained]
 
 
-def padding_section(summary: Summary) -> Section | None:
+def make_padding_section(summary: Summary) -> Section | None:
     """Return a line for each row with padding or uneven towers; None without any."""
     rows = [row for row in summary.rows if row.padding or row.imbalance > ROUNDING]
     if not rows:
@@ -363,16 +369,18 @@ def render_runs(records: Sequence[RunRecord]) -> str:
     notes = list(dict.fromkeys(f"{row.unit}: {row.items}." for row in rows))
     for statement in environment.make_statements(records):
         if statement.kind == environment.UPDATES_SKIPPED:
-            notes.append(sentence(statement))
-    return rates_table(rows) + "".join(f"\n{note}\n" for note in notes)
+            notes.append(write_sentence(statement))
+    return make_rates_table(rows) + "".join(f"\n{note}\n" for note in notes)
 
 
-def rates_table(rows: Sequence[Row]) -> str:
+def make_rates_table(rows: Sequence[Row]) -> str:
     """Return the table of rates, with a line for each kind of ± in it."""
-    return format_markdown([rates_section(rows)])
+    return format_markdown([make_rates_section(rows)])
 
 
-def _energy_source_lines(rows: Sequence[Row], metrics: Sequence[Metric]) -> list[str]:
+def _make_energy_source_lines(
+    rows: Sequence[Row], metrics: Sequence[Metric]
+) -> list[str]:
     """Return the sources of energies without an interval; notes name the others."""
     lines: dict[str, None] = {}
     for metric in metrics:
@@ -381,15 +389,15 @@ def _energy_source_lines(rows: Sequence[Row], metrics: Sequence[Metric]) -> list
         for row in rows:
             value = row.metric(metric)
             if value and not has_interval(value):
-                lines[f"{metric.title.capitalize()}: {interval_text(value.kind)}."] = (
-                    None
-                )
+                lines[
+                    f"{metric.title.capitalize()}: {format_interval_kind(value.kind)}."
+                ] = None
     return list(lines)
 
 
 def _list_parts_notes(series: SeriesSummary) -> list[Statement | str]:
     """Return the meaning of ± and of the rest, and why some rows have no parts."""
-    split_losses = _significant_losses(series)
+    split_losses = _list_significant_losses(series)
     points: list[Interval | None] = []
     for attribution in split_losses:
         points += [
@@ -405,14 +413,14 @@ def _list_parts_notes(series: SeriesSummary) -> list[Statement | str]:
         for attribution in split_losses
         if attribution.unexplained in attribution.displayed_parts
     ]:
-        noise = noise_text(with_rest)
+        noise = format_noise(with_rest)
         notes.append(
             f"{UNEXPLAINED}: parts within {noise}, and parts whose runs are missing."
         )
     for row in series.rows:
         loss = series.losses.get(row)
-        if loss and (reasons := unsplit_statements(loss)):
-            notes.append(f"On {row.devices}: {sentences(reasons)}")
+        if loss and (reasons := state_unsplit_losses(loss)):
+            notes.append(f"On {row.devices}: {write_sentences(reasons)}")
     return notes
 
 
@@ -425,21 +433,21 @@ def _place_columns(rows: Sequence[Row]) -> Iterator[RowColumn]:
         yield columns.NUM_WORKERS
 
 
-def _rates_grid(
+def _make_rates_grid(
     rows: Sequence[Row], metrics: Sequence[Metric], is_single: bool
 ) -> Grid:
-    seconds_header = f"Total time{_batches_text(rows)} (s)"
+    seconds_header = f"Total time{_format_batches(rows)} (s)"
     row_columns = [*_place_columns(rows), columns.BATCH_SIZE]
     if any(len(row.records) > 1 for row in rows):
         row_columns.append(columns.RUNS_OK)
     row_columns.append(dataclasses.replace(columns.SECONDS, header=seconds_header))
-    row_columns += _metric_columns(metrics, is_single)
-    if any(map(certificates.row_certificate, rows)):
+    row_columns += _make_metric_columns(metrics, is_single)
+    if any(map(certificates.find_row_certificate, rows)):
         row_columns.append(columns.CERTIFICATE)
-    return make_grid("", columns.cells_by_header(row_columns), rows)
+    return make_grid("", columns.format_cells_by_header(row_columns), rows)
 
 
-def _batches_text(rows: Sequence[Row]) -> str:
+def _format_batches(rows: Sequence[Row]) -> str:
     """Return " to process 20 batches"; "" if no run has a number of batches."""
     counts: set[int] = set()
     for row in rows:
@@ -458,21 +466,21 @@ def _batches_text(rows: Sequence[Row]) -> str:
     return f" to process {numbers} batches"
 
 
-def _metric_columns(metrics: Sequence[Metric], is_single: bool) -> list[RowColumn]:
+def _make_metric_columns(metrics: Sequence[Metric], is_single: bool) -> list[RowColumn]:
     """Return the columns of metrics.
 
     The numbers of a single run have no interval, and no speedup over itself.
     """
     if is_single:
-        return [_single_run_column(metric) for metric in metrics]
-    return [columns.metric_column(metric) for metric in metrics]
+        return [_make_single_run_column(metric) for metric in metrics]
+    return [columns.make_metric_column(metric) for metric in metrics]
 
 
-def _single_run_column(metric: Metric) -> RowColumn:
-    def cell(row: Row) -> str:
+def _make_single_run_column(metric: Metric) -> RowColumn:
+    def format_cell(row: Row) -> str:
         value = metric.to_printed_unit(row.metric(metric))
         if value is None or metric.ideal:
             return "n/a"
         return f"{format_plain(value.value, metric.digits)}{mark_text(value)}"
 
-    return dataclasses.replace(columns.metric_column(metric), text=cell)
+    return dataclasses.replace(columns.make_metric_column(metric), text=format_cell)

@@ -15,7 +15,7 @@ from rnn_scaling.analysis.steps import dispatch_threads
 from rnn_scaling.analysis.steps.dispatch_threads import Probe, Setting
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.reports import missing_results, report_files
-from rnn_scaling.reports.json_data import json_text
+from rnn_scaling.reports.json_data import format_plain_json
 from rnn_scaling.reports.sections import Grid, Section, explain_numbers, format_markdown
 from rnn_scaling.reports.wording import format_interval, make_interval_notes
 from rnn_scaling.system import entry
@@ -45,7 +45,7 @@ def report(
     page = (
         f"# Threads that dispatch operators\n\n{format_markdown(make_sections(probes))}"
     )
-    data = json_text(make_data(probes))
+    data = format_plain_json(make_data(probes))
     if output_format == "text":
         print_fitted(format_markdown(make_sections(probes), level=3))
     else:
@@ -72,7 +72,7 @@ def _make_section(title: str, probes: Sequence[Probe]) -> Section:
     rates = []
     for probe in probes:
         for setting in probe.settings:
-            lines.append(_setting_line(probe, setting))
+            lines.append(_make_setting_line(probe, setting))
             rates.append(setting.rate)
     notes: list[str | Statement] = []
     notes += make_interval_notes((f"{unit}/s", rate) for rate in rates)
@@ -91,7 +91,7 @@ def _make_section(title: str, probes: Sequence[Probe]) -> Section:
     return Section(title, (Grid("", head, lines),), tuple(notes))
 
 
-def _setting_line(probe: Probe, setting: Setting) -> list[str]:
+def _make_setting_line(probe: Probe, setting: Setting) -> list[str]:
     """Return the line of one number of threads."""
     runs = str(setting.runs)
     if setting.failed:

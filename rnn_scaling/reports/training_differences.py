@@ -52,11 +52,11 @@ def make_alarms(summary: Summary) -> list[Statement]:
         for difference in first.differences:
             kind = _ON_MORE_DEVICES[difference.quantity]
             alarm_statements.append(
-                state(kind, title, **names, **_difference_values(difference))
+                state(kind, title, **names, **_list_difference_values(difference))
             )
-        alarm_statements += _harmless_reason_statements(first.differences[0])
+        alarm_statements += _state_harmless_reasons(first.differences[0])
         alarm_statements.append(
-            _remedy_statement(first.differences, check_command(first.row))
+            _state_remedy(first.differences, check_command(first.row))
         )
     return alarm_statements
 
@@ -76,20 +76,18 @@ def change_statements(
     names = {"before": sides[0], "after": sides[1]}
     for difference in change.differences:
         kind = _AFTER_A_CHANGE[difference.quantity]
-        yield state(kind, change.label, **names, **_difference_values(difference))
+        yield state(kind, change.label, **names, **_list_difference_values(difference))
     if len(changes) > 1:
         yield state(_MORE_CONFIGURATIONS, **names, others=len(changes) - 1)
-    yield _remedy_statement(change.differences, change.command)
+    yield _state_remedy(change.differences, change.command)
 
 
-def _remedy_statement(
-    differences: Sequence[TrainingDifference], command: str
-) -> Statement:
+def _state_remedy(differences: Sequence[TrainingDifference], command: str) -> Statement:
     """State why the differences are not chance, and the command that explains them."""
     return state(REMEDY, repeats=differences[0].repeats, command=command)
 
 
-def _difference_values(difference: TrainingDifference) -> dict[str, Any]:
+def _list_difference_values(difference: TrainingDifference) -> dict[str, Any]:
     return {
         "place": "recorded batch" if difference.is_logged else "step",
         "step": difference.step,
@@ -98,7 +96,7 @@ def _difference_values(difference: TrainingDifference) -> dict[str, Any]:
     }
 
 
-def _harmless_reason_statements(first: TrainingDifference) -> list[Statement]:
+def _state_harmless_reasons(first: TrainingDifference) -> list[Statement]:
     """State why losses may differ although the training is right; [] if nothing can.
 
     Args:

@@ -72,7 +72,7 @@ def format_interval(interval: Interval | None, digits: int | None) -> str:
     """
     if interval is None:
         return "n/a"
-    return f"{_unmarked(interval, digits)}{mark_text(interval)}"
+    return f"{_remove_marks(interval, digits)}{mark_text(interval)}"
 
 
 def mark_text(interval: Interval | None) -> str:
@@ -82,43 +82,42 @@ def mark_text(interval: Interval | None) -> str:
     return "".join(MARKS[note] for note in interval.kind.inherited_notes)
 
 
-def _unmarked(interval: Interval, digits: int | None) -> str:
+def _remove_marks(interval: Interval, digits: int | None) -> str:
     """Return a number with its 95 % interval."""
     value = interval.value
     if digits is None:
-        digits = max(1, 1 - _first_digit_power(value))
+        digits = max(1, 1 - _find_first_digit_power(value))
     is_plain = not (interval.is_wide or has_interval(interval))
     if is_plain or interval.ends is None:
         return format_plain(value, digits)
     if interval.is_wide:
-        known_digits = _WITHOUT_INTERVAL - 1 - _first_digit_power(value)
+        known_digits = _WITHOUT_INTERVAL - 1 - _find_first_digit_power(value)
         decimals = max(0, min(digits, known_digits))
-        return f"{_rounded_text(value, decimals)} ({spread_text(interval)})"
+        return f"{_format_rounded(value, decimals)} ({spread_text(interval)})"
 
     low, high = interval.ends
     half_width = max(value - low, high - value)
-    first_decimal = -_first_digit_power(half_width)
+    first_decimal = -_find_first_digit_power(half_width)
     decimals = min(
         first_decimal + _OF_INTERVAL - 1,
         max(digits, first_decimal),
         digits + _MORE_DECIMALS,
     )
     if not has_ends(interval):
-        return (
-            f"{_rounded_text(value, decimals)} ± {_rounded_text(half_width, decimals)}"
-        )
+        return f"{_format_rounded(value, decimals)} ± {_format_rounded(half_width, decimals)}"
 
     # The first digit of the shorter side is shown too.
     shorter_side = min(value - low, high - value)
     needed = max(
-        _MIN_DIGITS - 1 - _first_digit_power(value), -_first_digit_power(shorter_side)
+        _MIN_DIGITS - 1 - _find_first_digit_power(value),
+        -_find_first_digit_power(shorter_side),
     )
     decimals = max(decimals, min(digits, needed))
-    ends = f"[{_rounded_text(low, decimals)}, {_rounded_text(high, decimals)}]"
-    return f"{_rounded_text(value, decimals)} {ends}"
+    ends = f"[{_format_rounded(low, decimals)}, {_format_rounded(high, decimals)}]"
+    return f"{_format_rounded(value, decimals)} {ends}"
 
 
-def unit_heading(unit: str) -> str:
+def make_unit_heading(unit: str) -> str:
     """Return a unit as the start of a heading: "Words", but "MB" and "kB" unchanged.
 
     Only words get a capital letter. A unit with a capital letter keeps its spelling,
@@ -177,12 +176,12 @@ def group_by_kind(
         for name, value in named_intervals
         if value is not None and has_interval(value)
     ]
-    return group_by(shown, [_kind_text(value.kind) for _, value in shown])
+    return group_by(shown, [_format_kind(value.kind) for _, value in shown])
 
 
-def _kind_text(kind: IntervalKind) -> str:
+def _format_kind(kind: IntervalKind) -> str:
     notes = tuple([note for note in kind.notes if note not in INHERITED_NOTES])
-    return interval_text(dataclasses.replace(kind, notes=notes))
+    return format_interval_kind(dataclasses.replace(kind, notes=notes))
 
 
 def format_plain(value: float, digits: int) -> str:
@@ -192,14 +191,14 @@ def format_plain(value: float, digits: int) -> str:
       value: The number.
       digits: The most decimals.
     """
-    return _rounded_text(
-        value, min(digits, _WITHOUT_INTERVAL - 1 - _first_digit_power(value))
+    return _format_rounded(
+        value, min(digits, _WITHOUT_INTERVAL - 1 - _find_first_digit_power(value))
     )
 
 
 def format_digits(value: float, significant: int) -> str:
     """Return a number with its whole part and at least the significant digits."""
-    decimals = significant - 1 - _first_digit_power(value) if value else 0
+    decimals = significant - 1 - _find_first_digit_power(value) if value else 0
     return f"{value:,.{max(0, decimals)}f}"
 
 
@@ -245,12 +244,12 @@ def round_for_files(value: float) -> float:
     return float(f"{value:.12g}")
 
 
-def _first_digit_power(value: float) -> int:
+def _find_first_digit_power(value: float) -> int:
     """Return the power of ten of the first digit; 0 for 0."""
     return math.floor(math.log10(abs(value))) if value else 0
 
 
-def _rounded_text(value: float, decimals: int) -> str:
+def _format_rounded(value: float, decimals: int) -> str:
     """Return a rounded number, without the sign of a zero."""
     text = f"{round(value, decimals):,.{max(0, decimals)}f}"
     is_zero = not float(text.replace(",", ""))
@@ -261,7 +260,7 @@ NUMBER_DIGITS = 4  # significant digits of {rate:number}
 _MAX_NAMES = 5  # names of a list; the others are counted
 
 
-def sentence(statement: Statement) -> str:
+def write_sentence(statement: Statement) -> str:
     """Return a statement in words; statements in its values are parts of the sentence."""
     values = {name: _put_in_words(value) for name, value in statement.values.items()}
     template = all_templates()[statement.kind]
@@ -271,10 +270,10 @@ def sentence(statement: Statement) -> str:
 def _put_in_words(value: Any) -> Any:
     if isinstance(value, list):
         return list(map(_put_in_words, value))
-    return sentence(value) if isinstance(value, Statement) else value
+    return write_sentence(value) if isinstance(value, Statement) else value
 
 
-def sentences(statements: Iterable[Statement]) -> str:
+def write_sentences(statements: Iterable[Statement]) -> str:
     """Return a paragraph.
 
     The second of two sentences about the same subject begins with "It", and the second
@@ -288,7 +287,7 @@ def sentences(statements: Iterable[Statement]) -> str:
         shown = statement
         if subject and statement.subject == subject and starts_with_subject:
             shown = dataclasses.replace(statement, subject="It")
-        text = sentence(shown)
+        text = write_sentence(shown)
         if text not in texts[-1:]:
             texts.append(text)
         subject = statement.subject or subject
@@ -347,12 +346,12 @@ def _share_text(count: int, total_and_noun: str) -> str:
     return f"{count:,} of {nouns}"
 
 
-def _interval_text(value: Mapping[str, Any], digits: str) -> str:
+def _format_interval_value(value: Mapping[str, Any], digits: str) -> str:
     interval = Interval(**value, degrees=math.inf)
     return format_interval(interval, int(digits) if digits else None)
 
 
-def _rates_text(rates: Iterable[Mapping[str, Any]]) -> str:
+def _format_rates(rates: Iterable[Mapping[str, Any]]) -> str:
     template = "{name} ({rate:interval 1} {unit}/s)"
     return join_names([_KIT.format(template, **rate) for rate in rates])
 
@@ -370,8 +369,8 @@ _FORMATS: Mapping[str, Callable[[Any, str], str]] = {
     "count": lambda value, noun: format_count(_count_of(value), noun),
     "of": _share_text,
     "Of": lambda value, noun: start_with_capital(_share_text(value, noun)),
-    "interval": _interval_text,
-    "rates": lambda value, _: _rates_text(value),
+    "interval": _format_interval_value,
+    "rates": lambda value, _: _format_rates(value),
     "number": lambda value, digits: format_digits(value, int(digits or NUMBER_DIGITS)),
     "share": lambda value, _: share(value),
     "percent": lambda value, digits: format_percent(value, int(digits or 2)),
@@ -400,30 +399,30 @@ def _count_of(value: Any) -> int:
 
 
 @functools.lru_cache(maxsize=4096)  # the rows of a report have few kinds
-def interval_text(kind: IntervalKind) -> str:
+def format_interval_kind(kind: IntervalKind) -> str:
     """Return the basis of an interval, or why it is missing; "" if unknown."""
-    texts = [_basis_text(kind)]
+    texts = [_format_basis(kind)]
     texts += map(note_text, kind.notes)
     if kind.energy is not None:
-        texts += map(sentence, _energy_statements(kind.energy))
+        texts += map(write_sentence, _state_energy(kind.energy))
     return "; ".join(texts)
 
 
-def _basis_text(kind: IntervalKind) -> str:
+def _format_basis(kind: IntervalKind) -> str:
     if kind.basis is Basis.UNKNOWN:
         return ""
     if kind.basis in (Basis.RUNS, Basis.PAIRS) and kind.counts == (1,):
-        return sentence(state("interval-one-run"))
+        return write_sentence(state("interval-one-run"))
     counts = " and ".join(map(str, kind.counts))
     values = {"counts": counts, "joint": JOINT_COVERAGE, "fewest": MIN_BATCHES}
-    return sentence(state(kind.basis.value, **values))
+    return write_sentence(state(kind.basis.value, **values))
 
 
 def note_text(note: Note) -> str:
-    return sentence(state(note.value))
+    return write_sentence(state(note.value))
 
 
-def _energy_statements(source: EnergySource) -> Iterator[Statement]:
+def _state_energy(source: EnergySource) -> Iterator[Statement]:
     if source.stated_power_w:
         yield state("interval-stated-power", watts=source.stated_power_w)
         return

@@ -25,7 +25,7 @@ from rnn_scaling.sweeps.command_lines import format_flags, make_suite_command
 from rnn_scaling.sweeps.conduct import Records, SweepProgress
 from rnn_scaling.sweeps.plan import Run, choose_default_preset, run_name
 from rnn_scaling.system.machine import system
-from rnn_scaling.system.machine.gpus import machine_size
+from rnn_scaling.system.machine.gpus import describe_machine_size
 from rnn_scaling.system.processes import parent_death_launcher
 
 # Enough to see how much memory a batch needs.
@@ -54,7 +54,7 @@ class BatchSearch:
         Raises:
           FlagErrors: If the flags conflict.
         """
-        self._machine = machine_size()
+        self._machine = describe_machine_size()
         num_gpus = self._machine["num_gpus"]
         options: dict[str, Any] = {"num_devices": 0}
         options |= {name: values[0] for name, values in lists.items()}
@@ -64,7 +64,7 @@ class BatchSearch:
         self._flags = {**_FEW_BATCHES, **options}
         self._user_flags = frozenset(lists)
         on_gpus = self.config.devices.device == "gpu"
-        free_bytes = system.available_memory_bytes() or 0
+        free_bytes = system.find_available_memory_bytes() or 0
         mistakes = [
             *_find_mistakes(lists, memory_gib, free_bytes, on_gpus),
             *conflicts.find_problems(self.config, options, num_gpus=num_gpus),

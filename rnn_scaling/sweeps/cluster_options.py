@@ -105,7 +105,7 @@ def check_trainer_flags(
         mode in registry.VARIABLE_UPDATES
         and not registry.find_mode(mode).is_distributed
     ):
-        modes = registry.join_with_or(registry.distributed_modes())
+        modes = registry.join_with_or(registry.list_distributed_modes())
         mistakes.append(
             f"--variable_update={mode} runs in one process; use {modes}, or the "
             "command train"

@@ -20,7 +20,7 @@ from rnn_scaling.sweeps import placeholders
 from rnn_scaling.system import entry
 from rnn_scaling.system.files.terminal import PROGRESS, RESULT_VARIABLE
 from rnn_scaling.system.machine import gpus
-from rnn_scaling.system.machine.cores import first_cores
+from rnn_scaling.system.machine.cores import list_first_cores
 from rnn_scaling.system.processes import process
 from rnn_scaling.system.processes.process import Task
 
@@ -131,7 +131,7 @@ def make_program_command(
     }
     cores = []
     if num_cores is not None:
-        cores = first_cores(num_cores)
+        cores = list_first_cores(num_cores)
         # Otherwise the program would use the GPUs.
         if gpus.list_gpu_ids():
             variables[GPU_VARIABLE] = ""

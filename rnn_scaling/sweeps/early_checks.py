@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from rnn_scaling.config.run_config import RunConfig
-from rnn_scaling.system.machine.cores import available_cores, max_efficiency
+from rnn_scaling.system.machine.cores import list_available_cores, max_efficiency
 from rnn_scaling.system.machine.load import NOTICEABLE_LOAD, LoadMeter
 
 WATCHED_S = 0.3  # how long the load is measured
@@ -76,7 +76,7 @@ def check_load(
       meter: Makes the meter of some cores.
     """
     if cores is None:
-        cores = available_cores()
+        cores = list_available_cores()
     started_meter = meter(cores)
     sleep(WATCHED_S)
     load = started_meter.read()

@@ -92,7 +92,7 @@ def _choose_defaults(
     """Return the values to compare of options that the user does not give."""
     if first.num_towers == 1:
         return {}
-    swept = registry.swept_modes(first.cluster.num_workers > 1)
+    swept = registry.list_swept_modes(first.cluster.num_workers > 1)
     exchanging = [mode for mode in swept if registry.find_mode(mode).trains_one_model]
     modes = list(lists.get("variable_update", exchanging))
     readers = registry.find_readers(registry.VARIABLE_UPDATES)

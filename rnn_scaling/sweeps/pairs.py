@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from rnn_scaling.config import conflicts, flags
 from rnn_scaling.config import run_config as configs
 from rnn_scaling.config.flags import option
-from rnn_scaling.config.naming import NAMED, network_name
+from rnn_scaling.config.naming import NAMED, name_network
 from rnn_scaling.config.spelling import spell
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.sweeps import program_plan
@@ -24,7 +24,7 @@ from rnn_scaling.sweeps.plan import OUTPUTS, Run
 from rnn_scaling.sweeps.program_options import TrainerOptions, check_without_program
 from rnn_scaling.sweeps.program_plan import ProgramRun
 from rnn_scaling.sweeps.runs import AnyRun
-from rnn_scaling.system.machine.gpus import machine_size
+from rnn_scaling.system.machine.gpus import describe_machine_size
 
 
 @dataclasses.dataclass(frozen=True)
@@ -230,7 +230,7 @@ def plan_runs(sides: Sequence[Setting]) -> list[AnyRun]:
 
 
 def _make_suite_run(side: Setting) -> Run:
-    machine = machine_size()
+    machine = describe_machine_size()
     config = configs.resolve(side.flags, **machine)
     (options,) = flags.build([TrainerOptions], side.program)
     lines = check_without_program(options, side.axes)
@@ -238,7 +238,7 @@ def _make_suite_run(side: Setting) -> Run:
     if lines:
         raise flags.FlagErrors(lines)
     flat = config.flat()
-    name_parts = [network_name(flat), *(str(flat[name]) for name in NAMED[1:])]
+    name_parts = [name_network(flat), *(str(flat[name]) for name in NAMED[1:])]
     return Run("-".join(name_parts), side.flags, config)
 
 
@@ -246,7 +246,7 @@ def _make_program_run(side: Setting) -> ProgramRun:
     lists = {"num_devices": [1]}
     lists |= {name: [value] for name, value in side.flags.items()}
     (options,) = flags.build([TrainerOptions], side.program)
-    runs = program_plan.plan(options, side.axes, lists, **machine_size())
+    runs = program_plan.plan(options, side.axes, lists, **describe_machine_size())
     if len(runs) == 1:
         return runs[0]
     lines = []

@@ -48,7 +48,7 @@ class Run(AnyRun):
 
     @property
     def unit(self) -> str:
-        return workloads.item_unit(vars(self.config.model))
+        return workloads.name_item_unit(vars(self.config.model))
 
     def identify(self, config: Mapping[str, Any]) -> Identity:
         return identify(config)
@@ -274,7 +274,7 @@ def _list_default_values(
         num_devices = 1
     defaults: dict[str, Sequence[Any]] = {
         "encoder_type": _list_swept_encoders(lists),
-        "variable_update": registry.swept_modes(has_workers),
+        "variable_update": registry.list_swept_modes(has_workers),
         "num_devices": list_device_counts(num_devices),
         "preset": [choose_default_preset(lists, num_gpus)],
     }

@@ -20,7 +20,7 @@ from rnn_scaling.sweeps.command_lines import GPU_VARIABLE, make_program_command
 from rnn_scaling.sweeps.placeholders import REPEAT
 from rnn_scaling.sweeps.program_plan import ProgramRun
 from rnn_scaling.system.machine import gpus
-from rnn_scaling.system.machine.cores import first_cores
+from rnn_scaling.system.machine.cores import list_first_cores
 from rnn_scaling.system.processes.process import Task
 
 _COPIES = "copies"  # a folder, so that a report does not read the copies as runs
@@ -69,7 +69,7 @@ def build_tasks(run: ProgramRun, result_file: Path) -> list[Task]:
         variables = dict(command.variables)
         cores: list[int] = []
         if cores_per_copy:
-            cores = first_cores(cores_per_copy, copy.number)
+            cores = list_first_cores(cores_per_copy, copy.number)
         else:
             variables[GPU_VARIABLE] = gpus.list_gpu_ids()[copy.number]
         words = [*_WITH_LOG, str(copy.log), *command.words]

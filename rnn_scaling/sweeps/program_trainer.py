@@ -49,7 +49,7 @@ from rnn_scaling.system.files import input_files
 from rnn_scaling.system.files.output_files import open_new
 from rnn_scaling.system.files.terminal import RESULT_VARIABLE
 from rnn_scaling.system.machine import load
-from rnn_scaling.system.machine.cores import available_cores, first_cores
+from rnn_scaling.system.machine.cores import list_available_cores, list_first_cores
 from rnn_scaling.system.machine.environment import read_commit, read_environment
 from rnn_scaling.system.processes import alive, process
 from rnn_scaling.system.processes.process import OnLine, ProcessOutcome
@@ -156,7 +156,7 @@ class ProgramTrainer(Trainer[ProgramRun]):
         if run.terms.formats == WALL and self._launch_s is None:
             self._launch_s = _time_empty_program(command)
         meter = load.LoadMeter(
-            command.cores or available_cores(), load.sample_with_descendants
+            command.cores or list_available_cores(), load.sample_with_descendants
         )
         watch = self._importing.watch(run.terms)
         with open_new(_make_log_path(result_file)) as log:
@@ -190,7 +190,9 @@ class ProgramTrainer(Trainer[ProgramRun]):
     ) -> ProcessOutcome:
         """Run copies of the command for one device at the same time."""
         tasks = program_copies.build_tasks(run, result_file)
-        cores = first_cores(run.num_cores) if run.num_cores else available_cores()
+        cores = (
+            list_first_cores(run.num_cores) if run.num_cores else list_available_cores()
+        )
         meter = load.LoadMeter(cores, load.sample_with_descendants)
         outcome = process.run_together(tasks, limit.seconds, on_line)
         self._output.load = meter.read()
@@ -273,7 +275,7 @@ class ProgramTrainer(Trainer[ProgramRun]):
 
     def warnings(self, runs: Sequence[ProgramRun], dry_run: bool) -> list[str]:
         lines = []
-        num_cores = len(available_cores())
+        num_cores = len(list_available_cores())
         for run in runs:
             if run.num_cores:
                 lines += early_checks.check_device_cores(
@@ -414,12 +416,12 @@ def _make_log_path(result_file: Path) -> Path:
 
 def _resolve(run: ProgramRun) -> Resolved:
     """Return the devices that the sweep gave to a run."""
-    cores = available_cores()
+    cores = list_available_cores()
     if not run.num_cores:
         return Resolved(device_type="GPU", cpu_affinity=tuple(cores))
     return Resolved(
         device_type="CPU",
-        cpu_affinity=tuple(first_cores(run.num_cores) or cores),
+        cpu_affinity=tuple(list_first_cores(run.num_cores) or cores),
         oversubscribed=run.num_cores > len(cores),
     )
 

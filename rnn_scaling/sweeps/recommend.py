@@ -22,7 +22,7 @@ from rnn_scaling.sweeps.folder import Job
 from rnn_scaling.sweeps.plan import split
 from rnn_scaling.sweeps.suite_trainer import SuiteTrainer
 from rnn_scaling.system import entry
-from rnn_scaling.system.machine.gpus import machine_size
+from rnn_scaling.system.machine.gpus import describe_machine_size
 
 if TYPE_CHECKING:  # It loads numpy, and a wrong flag is reported sooner without it.
     from rnn_scaling.analysis.statements import Advice
@@ -204,7 +204,7 @@ def find(
             "doubles until it does not fit"
         )
     else:
-        search = ModeSearch(plan_candidates(request.lists, **machine_size()))
+        search = ModeSearch(plan_candidates(request.lists, **describe_machine_size()))
         planned = [run.identity for run in search.planned()]
         estimator = SuiteTrainer(trainer, request.conduct.launch).estimator()
         entry.note(

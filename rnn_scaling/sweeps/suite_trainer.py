@@ -17,7 +17,7 @@ from rnn_scaling.sweeps.estimate import LIMIT_FACTOR, Estimator, Limit, estimate
 from rnn_scaling.sweeps.plan import Run
 from rnn_scaling.sweeps.ranks import Starter
 from rnn_scaling.sweeps.runs import Trainer
-from rnn_scaling.system.machine.cores import available_cores
+from rnn_scaling.system.machine.cores import list_available_cores
 from rnn_scaling.system.processes import process
 from rnn_scaling.system.processes.early_start import EarlyProcess
 from rnn_scaling.system.processes.process import OnLine, ProcessOutcome
@@ -115,7 +115,7 @@ class SuiteTrainer(Trainer[Run]):
     def estimator(self) -> Estimator:
         rough = functools.partial(
             estimate_rough_s,
-            num_cores=len(available_cores()),
+            num_cores=len(list_available_cores()),
             workers_share=not self._starter.launch,
         )
         return Estimator(rough)
@@ -124,7 +124,7 @@ class SuiteTrainer(Trainer[Run]):
         if self._starter.launch:  # the runs are on other machines
             return []
         configs = [run.config for run in runs]
-        lines = early_checks.check_cores(configs, len(available_cores()))
+        lines = early_checks.check_cores(configs, len(list_available_cores()))
         if not dry_run:
             lines += early_checks.check_load()
         return lines

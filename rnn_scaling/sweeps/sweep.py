@@ -45,7 +45,7 @@ from rnn_scaling.sweeps.time_budget import (
 )
 from rnn_scaling.system import entry
 from rnn_scaling.system.files.terminal import format_count
-from rnn_scaling.system.machine.gpus import machine_size
+from rnn_scaling.system.machine.gpus import describe_machine_size
 
 
 @dataclasses.dataclass(frozen=True)
@@ -179,7 +179,9 @@ def run_sweep(
         if lines := check_without_program(trainer_options, axes):
             raise flags.FlagErrors(lines)
         trainer = SuiteTrainer(program, conduct_options.launch)
-        plan(lists, **machine_size())  # all conflicts are reported before any run
+        plan(
+            lists, **describe_machine_size()
+        )  # all conflicts are reported before any run
         if budget.is_limited and not has_fixed_length(lists):
             calibration = _calibrate(
                 lists,
@@ -191,7 +193,7 @@ def run_sweep(
             if calibration.num_batches is None:
                 return result
             lists["num_batches"] = [calibration.num_batches]
-        runs = plan(lists, **machine_size())
+        runs = plan(lists, **describe_machine_size())
         result.configurations = runs
         if options.certify:
             _certify(
@@ -223,7 +225,9 @@ def _plan_program(
     result: SweepResult,
 ) -> None:
     """Store the configurations of a user's program and its certificate in `result`."""
-    result.configurations = program_plan.plan(options, axes, lists, **machine_size())
+    result.configurations = program_plan.plan(
+        options, axes, lists, **describe_machine_size()
+    )
     if options.certificate:
         result.script_certificate = _read_certificate(options)
 
@@ -256,7 +260,7 @@ def _calibrate(
         return _Calibration(MEASURED_BATCHES[0])
     out = result.out / CALIBRATION_FOLDER
     conductor = Conductor(out, options, trainer, resume_words, has_notes=False)
-    num_batches = calibrate(lists, conductor, out, machine_size())
+    num_batches = calibrate(lists, conductor, out, describe_machine_size())
     result.outcome.exit_status = conductor.outcome.exit_status
     return _Calibration(num_batches, time.monotonic() - started_s)
 

@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from rnn_scaling.config import flags
-from rnn_scaling.config.run_config import OPTIONS, pool_sizes
+from rnn_scaling.config.run_config import OPTIONS, choose_pool_sizes
 from rnn_scaling.sweeps.plan import Run, is_read, plan
-from rnn_scaling.system.machine.gpus import machine_size
+from rnn_scaling.system.machine.gpus import describe_machine_size
 
 _THREADS = "inter_op_parallelism_threads"
 # dynamic_rnn has more operators to dispatch. Without an exchange, towers wait for each
@@ -57,7 +57,7 @@ def plan_threads(lists: Mapping[str, Sequence[Any]]) -> ThreadPlan:
             values[name] = default_values
     values |= lists
     values.pop(_THREADS, None)
-    machine = machine_size()
+    machine = describe_machine_size()
     try:
         bases = plan(values, **machine)
     except flags.FlagErrors as e:
@@ -69,7 +69,7 @@ def plan_threads(lists: Mapping[str, Sequence[Any]]) -> ThreadPlan:
     defaults = {}
     for base in bases:
         num_devices = base.config.devices.num_devices
-        default = pool_sizes(base.config, machine["num_cores"])[0]
+        default = choose_pool_sizes(base.config, machine["num_cores"])[0]
         defaults[num_devices] = default
         counts = user_counts or list_thread_counts(num_devices, default)
         runs += [_set_threads(base, count) for count in dict.fromkeys(counts)]

@@ -174,7 +174,7 @@ def be_quiet() -> None:
     _prints_notes = False
 
 
-def first_line(error: Exception) -> str:
+def find_first_line(error: Exception) -> str:
     """Return the first line of an error's message, or its type without a message."""
     first, *later = (str(error).strip() or type(error).__name__).splitlines()
     if not first.startswith(_GRAPH_ERROR):

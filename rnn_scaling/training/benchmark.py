@@ -34,7 +34,7 @@ from rnn_scaling.training.ending import StopRule
 from rnn_scaling.training.engines.local import (
     Engine,
     Request,
-    peak_device_bytes,
+    read_peak_device_bytes,
     uses_onednn,
 )
 from rnn_scaling.training.observers import Batch, Observer, Observers, RunView
@@ -125,7 +125,7 @@ def _train(
         observer.notice(statement)
     state.skipped_updates = step.skipped_updates()
     observer.finish()
-    state.keep_memory(peak_device_bytes(engine))
+    state.keep_memory(read_peak_device_bytes(engine))
 
 
 def _serve(state: RunState, cluster: RunMembers) -> None:
@@ -224,7 +224,7 @@ def build(
         state.parameters.update(_count_parameters(workload, states))
         # A search also computes hypotheses that it drops.
         if not model.decode:
-            flops = workloads.flops_per_item(config.flat(), feed.max_lengths)
+            flops = workloads.count_flops_per_item(config.flat(), feed.max_lengths)
             # The backward pass has twice the operations of the forward pass.
             state.flops_per_item = flops if trains else flops / 3
         state.resolved.update(

@@ -291,7 +291,7 @@ def _try_to_write(write: Callable[..., None], *args: Any) -> str:
     except (OSError, tf.errors.OpError) as e:
         if isinstance(e, OSError) and e.strerror:
             return e.strerror
-        return entry.first_line(e)[:200]
+        return entry.find_first_line(e)[:200]
     return ""
 
 

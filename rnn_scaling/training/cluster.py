@@ -28,7 +28,7 @@ from rnn_scaling.records.workers import (
     group_ranks_by_core,
 )
 from rnn_scaling.system import entry
-from rnn_scaling.system.machine.environment import package_versions
+from rnn_scaling.system.machine.environment import list_package_versions
 from rnn_scaling.training.rank_report import RankReport, decode_reports, make_rank
 
 if TYPE_CHECKING:
@@ -478,7 +478,7 @@ def _read_compared_versions() -> dict[str, str]:
     """Return the versions that must be equal at all ranks."""
     packages = {
         name: version
-        for name, version in package_versions().items()
+        for name, version in list_package_versions().items()
         if name.startswith("tensorflow")
     }
     return {"rnn_scaling": entry.VERSION, **packages}

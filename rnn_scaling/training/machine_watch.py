@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from rnn_scaling.analysis import disturbance
-from rnn_scaling.analysis.clocks import clock_cautions, format_caution
+from rnn_scaling.analysis.clocks import format_caution, list_clock_cautions
 from rnn_scaling.records.decoding import build
 from rnn_scaling.records.environment import Clocks, LoadWindows
 from rnn_scaling.records.environment import Load as RecordedLoad
@@ -112,7 +112,7 @@ class MachineWatch:
         if self._clock_sampler is None:
             return []
         self._clock_sampler.stop()
-        return list(map(format_caution, clock_cautions(self.read_clocks())))
+        return list(map(format_caution, list_clock_cautions(self.read_clocks())))
 
     def describe_disturbance(self, record: RunRecord) -> str:
         """Return a warning about other processes on the run's cores, or "".

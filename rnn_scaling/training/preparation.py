@@ -15,14 +15,14 @@ from importlib.machinery import ModuleSpec, PathFinder
 
 from rnn_scaling.analysis.statements import Statement
 from rnn_scaling.cluster.launch import Launch
-from rnn_scaling.config.run_config import RunConfig, pool_sizes
+from rnn_scaling.config.run_config import RunConfig, choose_pool_sizes
 from rnn_scaling.models.workloads import WORKLOADS
 from rnn_scaling.system.machine.cores import (
-    available_cores,
     bind_to_cores,
+    list_available_cores,
     share_a_core,
 )
-from rnn_scaling.system.machine.environment import cpu_vector_units
+from rnn_scaling.system.machine.environment import list_cpu_vector_units
 from rnn_scaling.system.machine.gpus import count_visible_gpus, prepare_cuda_order
 from rnn_scaling.system.machine.onednn import ONEDNN_VARIABLE, turn_on_onednn
 from rnn_scaling.system.machine.system import read_text
@@ -78,11 +78,11 @@ def prepare_process(
     devices = config.devices
     measure = config.measure
     resolved = state.resolved
-    resolved["cpu_affinity"] = available_cores()
+    resolved["cpu_affinity"] = list_available_cores()
     if devices.device == "cpu":
         yield from _bind_to_cores(config, state, launch.local_rank if launch else 0)
     num_cores = len(resolved["cpu_affinity"])
-    inter, intra = pool_sizes(config, num_cores)
+    inter, intra = choose_pool_sizes(config, num_cores)
     if not measure.num_warmup_batches:
         yield Statement("warn-no-warm-up")
     if measure.inter_op_parallelism_threads and inter < devices.num_devices:
@@ -136,7 +136,7 @@ def _prepare_libraries(config: RunConfig) -> Iterator[Statement]:
     prepare_cuda_order()
     workload = WORKLOADS[config.model.model]
     if config.devices.device == "cpu" and not workload.image_sizes:
-        vector_units = cpu_vector_units(read_text("/proc/cpuinfo"))
+        vector_units = list_cpu_vector_units(read_text("/proc/cpuinfo"))
         if turn_on_onednn(vector_units or ()):
             yield Statement("run-with-onednn", values={"variable": ONEDNN_VARIABLE})
     if workload.needs_keras:

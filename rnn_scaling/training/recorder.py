@@ -35,7 +35,7 @@ from rnn_scaling.records.workers import (
 from rnn_scaling.system import entry
 from rnn_scaling.system.files.terminal import PROGRESS
 from rnn_scaling.system.machine import load
-from rnn_scaling.system.machine.cores import available_cores
+from rnn_scaling.system.machine.cores import list_available_cores
 from rnn_scaling.training import acceptance
 from rnn_scaling.training.progress import Progress
 from rnn_scaling.training.rank_meeting import RankMeeting
@@ -158,7 +158,7 @@ class Recorder:
         num_steps = acceptance.require_whole("num_steps", num_steps, minimum=0)
         if started is not None:
             started = acceptance.require_finite("started", started)
-        options = config or _flat_options(
+        options = config or _flatten_options(
             trainer, num_devices, num_warmup_batches, options or {}
         )
         # The unfinished record. The suite's trainers fill its `resolved` and
@@ -480,7 +480,7 @@ def _make_recording(
     resolved = {
         "device_type": device_type,
         "scaling": "weak",
-        "cpu_affinity": available_cores(),
+        "cpu_affinity": list_available_cores(),
     }
     acceptance.check(
         options,
@@ -493,7 +493,7 @@ def _make_recording(
     )
     recording.flops_per_item = flops_per_item
     if TRAINER in options:
-        recording.program.folder = _current_folder()
+        recording.program.folder = _find_current_folder()
     return recording
 
 
@@ -557,14 +557,14 @@ def _find_different_steps(ranks: tuple[Rank, ...], num_steps: int) -> str:
     return ""
 
 
-def _current_folder() -> Path | None:
+def _find_current_folder() -> Path | None:
     try:
         return Path.cwd()
     except OSError:  # the folder was removed
         return None
 
 
-def _flat_options(
+def _flatten_options(
     trainer: str, num_devices: Any, num_warmup_batches: Any, options: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Return the options of another trainer's run as a record contains them."""

@@ -31,7 +31,7 @@ from rnn_scaling.system.machine import peaks
 from rnn_scaling.system.machine.environment import read_commit, read_environment
 from rnn_scaling.system.machine.gpus import list_gpu_ids, query_gpus
 from rnn_scaling.system.machine.load import Sample
-from rnn_scaling.system.machine.system import peak_process_bytes
+from rnn_scaling.system.machine.system import find_peak_process_bytes
 from rnn_scaling.system.processes import alive
 from rnn_scaling.training.clock import PhaseClock, StepTimer
 from rnn_scaling.training.machine_watch import MachineWatch
@@ -193,7 +193,7 @@ class Recording:
         """
         devices = None if peak_device_bytes is None else tuple(peak_device_bytes)
         self._memory = Memory(
-            peak_process_bytes=peak_process_bytes(), peak_device_bytes=devices
+            peak_process_bytes=find_peak_process_bytes(), peak_device_bytes=devices
         )
 
     def collect_batches(self, first: int) -> dict[str, list[Any]]:

@@ -17,7 +17,7 @@ import numpy as np
 import tensorflow as tf
 
 from rnn_scaling.config.run_options import UpdateOptions
-from rnn_scaling.data.pipeline import host_device
+from rnn_scaling.data.pipeline import name_host_device
 from rnn_scaling.models.workload import VariableSpec
 from rnn_scaling.training import gradients, optimizers
 from rnn_scaling.training.engines.local import Engine
@@ -263,7 +263,7 @@ class Updater:
             name: self._optimizer.slots(v, v.device)
             for name, v in self._variables.items()
         }
-        with tf.device(host_device(device)):
+        with tf.device(name_host_device(device)):
             self._updates = tf.Variable(
                 0, dtype=tf.int64, trainable=False, name="updates"
             )

@@ -371,7 +371,7 @@ class Run:
         except Exception as e:
             if self._wait_for_failed_rank(e):
                 return False
-            line = f"--trace_batches={num_batches}: {entry.first_line(e)}"
+            line = f"--trace_batches={num_batches}: {entry.find_first_line(e)}"
             self._record_missing_output(self._make_record("ok"), line)
             self._cluster.abort(line, FailureKind.TRACE)
         return True

@@ -65,7 +65,7 @@ class ErrorDescription(NamedTuple):
 def describe_error(error: Exception, config: RunConfig) -> ErrorDescription:
     """Describe the error that ended a run."""
     kind = type(error).__name__
-    first_line = entry.first_line(error)
+    first_line = entry.find_first_line(error)
     if isinstance(error, ImportError) and (
         line := entry.explain_missing_package(error)
     ):

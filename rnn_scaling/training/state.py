@@ -13,7 +13,7 @@ from typing import Any
 
 from rnn_scaling.analysis.learning import ACCURACY
 from rnn_scaling.config.run_config import RunConfig
-from rnn_scaling.models.workloads import item_unit
+from rnn_scaling.models.workloads import name_item_unit
 from rnn_scaling.records import certificate as certificates
 from rnn_scaling.records.certificate import Certificate
 from rnn_scaling.records.decoding import encode
@@ -65,7 +65,7 @@ class RunState(Recording):
         scaling = "strong" if config.training.global_batch_size else "weak"
         super().__init__(
             config.flat(),
-            item_unit(vars(config.model)),
+            name_item_unit(vars(config.model)),
             {"scaling": scaling},
             clock,
             started,

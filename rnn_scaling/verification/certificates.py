@@ -13,7 +13,7 @@ from rnn_scaling.config import learning_rate, scale
 from rnn_scaling.config.run_config import RunConfig
 from rnn_scaling.config.run_options import TrainingOptions
 from rnn_scaling.records.certificate import Certificate, CertifiedBatch
-from rnn_scaling.reports.certificates import certificate_text
+from rnn_scaling.reports.certificates import format_certificate
 from rnn_scaling.system.files.markdown import format_table
 from rnn_scaling.system.files.terminal import format_count
 from rnn_scaling.verification.rule import Guarantee
@@ -120,7 +120,7 @@ def table(certificate: Certificate) -> str:
             tolerance = _difference_cell(check.tolerance)
             rows.append([check.name, result, difference, tolerance, check.text])
         blocks.append(format_table(head, rows, padded=False))
-    return "\n".join([*blocks, certificate_text(certificate)]) + "\n"
+    return "\n".join([*blocks, format_certificate(certificate)]) + "\n"
 
 
 def short(number: float) -> str:

@@ -17,7 +17,7 @@ from rnn_scaling.analysis.prediction.changes import (
     JITTER,
     LINK,
     Change,
-    sensitivity,
+    compute_sensitivity,
 )
 from rnn_scaling.analysis.prediction.curves import (
     Curve,
@@ -64,7 +64,7 @@ def gains(found):
 
 
 def test_parts_add_up_and_what_is_measured_is_known():
-    found = sensitivity(prediction(), 8, [Change(EXCHANGE, 0.0)])
+    found = compute_sensitivity(prediction(), 8, [Change(EXCHANGE, 0.0)])
     assert sum(part.value for part in found.parts.values()) == pytest.approx(
         1, abs=1e-3
     )
@@ -79,9 +79,9 @@ def test_parts_add_up_and_what_is_measured_is_known():
 
 
 def test_the_gain_of_a_batch_lies_between_no_fixed_share_and_nothing_else():
-    unknown = sensitivity(prediction(), 8, [Change(BATCH, 2.0)]).effects[1]
+    unknown = compute_sensitivity(prediction(), 8, [Change(BATCH, 2.0)]).effects[1]
     assert unknown.gain.low < 1.4 and unknown.gain.high > 1.9
-    known = sensitivity(
+    known = compute_sensitivity(
         prediction(), 8, [Change(BATCH, 2.0)], Interval(0.25, 0.249, 0.251)
     ).effects[1]
     assert unknown.gain.low < known.gain.value < unknown.gain.high
@@ -92,14 +92,21 @@ def test_the_gain_of_a_batch_lies_between_no_fixed_share_and_nothing_else():
 
 
 def test_common_noise_cancels_in_the_gain():
-    found = sensitivity(prediction(error=0.05), 8, [Change(COMPUTE, 2.0)]).effects[1]
+    found = compute_sensitivity(
+        prediction(error=0.05), 8, [Change(COMPUTE, 2.0)]
+    ).effects[1]
     assert found.gain.high / found.gain.low < found.rate.high / found.rate.low
 
 
 def test_without_an_exchange_nothing_is_gained_by_one():
     alone = prediction(knowledge=Knowledge(algorithm="none", summed_bytes=0.0))
-    assert gains(sensitivity(alone, 8, [Change(EXCHANGE, 0.0)]))["exchange=none"] == 1
-    assert {change.kind for change in changes.changes_to_compare(alone.curve, [])} == {
+    assert (
+        gains(compute_sensitivity(alone, 8, [Change(EXCHANGE, 0.0)]))["exchange=none"]
+        == 1
+    )
+    assert {
+        change.kind for change in changes.list_changes_to_compare(alone.curve, [])
+    } == {
         BATCH,
         COMPUTE,
         JITTER,
@@ -107,8 +114,8 @@ def test_without_an_exchange_nothing_is_gained_by_one():
 
 
 def test_an_unmeasured_split_is_wider_and_says_so():
-    known = sensitivity(prediction(), 8, [Change(EXCHANGE, 0.0)])
-    unknown = sensitivity(
+    known = compute_sensitivity(prediction(), 8, [Change(EXCHANGE, 0.0)])
+    unknown = compute_sensitivity(
         prediction(knowledge=dataclasses.replace(KNOWN, independent=())),
         8,
         [Change(EXCHANGE, 0.0)],
@@ -121,7 +128,7 @@ def test_an_unmeasured_split_is_wider_and_says_so():
     certain = prediction(
         knowledge=dataclasses.replace(KNOWN, independent=()), parts={"exchange": 0.5}
     )
-    doubted = sensitivity(certain, 8, [Change(EXCHANGE, 0.0)]).effects[1].gain
+    doubted = compute_sensitivity(certain, 8, [Change(EXCHANGE, 0.0)]).effects[1].gain
     assert doubted.low < 1.7 < 1.9 < doubted.high
     kinds = [
         {statement.kind for statement in found.statements} for found in (known, unknown)
@@ -131,7 +138,9 @@ def test_an_unmeasured_split_is_wider_and_says_so():
 
 def test_measured_contention_splits_the_loss_of_another_program():
     other_program = Knowledge(step_s=0.1, independent=ALONE)
-    found = sensitivity(prediction(knowledge=other_program), 8, [Change(EXCHANGE, 0.0)])
+    found = compute_sensitivity(
+        prediction(knowledge=other_program), 8, [Change(EXCHANGE, 0.0)]
+    )
     assert found.parts["contention"].value == pytest.approx(0.5 / 9, rel=0.01)
     assert "not split" not in found.parts
     assert "whatif-no-cause" not in {each.kind for each in found.statements}
@@ -139,10 +148,15 @@ def test_measured_contention_splits_the_loss_of_another_program():
 
 def test_a_tie_is_no_winner():
     changes_ = [Change(EXCHANGE, 0.0), Change(COMPUTE, 1.05)]
-    assert sensitivity(prediction(), 8, changes_).statements[0].kind == "whatif-best"
-    tie = sensitivity(prediction(), 8, [*changes_, Change(BATCH, 4.0)]).statements[0]
+    assert (
+        compute_sensitivity(prediction(), 8, changes_).statements[0].kind
+        == "whatif-best"
+    )
+    tie = compute_sensitivity(
+        prediction(), 8, [*changes_, Change(BATCH, 4.0)]
+    ).statements[0]
     assert tie.kind == "whatif-tie" and tie.values["names"] == ["exchange=none"]
-    nothing = sensitivity(prediction(efficiency=1.0), 8, [Change(JITTER, 0.0)])
+    nothing = compute_sensitivity(prediction(efficiency=1.0), 8, [Change(JITTER, 0.0)])
     assert nothing.statements[0].kind == "whatif-none"
 
 
@@ -210,7 +224,7 @@ def linked(kind):
     for workers in (2, 3, 4):
         for now in (50, 200, 1000):
             for new in {50, 200, 1000} - {now}:
-                found = sensitivity(
+                found = compute_sensitivity(
                     measured(kind, workers, now),
                     workers,
                     [Change(LINK, link=link(new))],
@@ -237,7 +251,9 @@ def test_other_links_of_servers_do_nearly_what_was_predicted():
 @pytest.mark.parametrize("workers", [2, 4])
 @pytest.mark.parametrize("kind", ["bfloat16", "float16"])
 def test_half_of_the_bytes_do_what_was_predicted(workers, kind):
-    found = sensitivity(measured("ring", workers, 50), workers, [Change(EXCHANGE, 0.5)])
+    found = compute_sensitivity(
+        measured("ring", workers, 50), workers, [Change(EXCHANGE, 0.5)]
+    )
     points = netlab()
     assert hit(
         found.effects[1].gain,
@@ -247,7 +263,7 @@ def test_half_of_the_bytes_do_what_was_predicted(workers, kind):
 
 
 def test_faster_devices_make_the_exchange_a_larger_share():
-    found = sensitivity(
+    found = compute_sensitivity(
         prediction(),
         8,
         [Change(COMPUTE, 2.0), Change(EXCHANGE, 0.5), Change(JITTER, 0.0)],

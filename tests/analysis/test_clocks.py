@@ -7,11 +7,11 @@ import pytest
 from rnn_scaling.analysis.clocks import (
     ClockDifference,
     Throttling,
-    clock_cautions,
+    compute_median_clocks_mhz,
     find_differences,
     find_throttling,
     format_caution,
-    median_clocks_mhz,
+    list_clock_cautions,
 )
 from rnn_scaling.records.decoding import build
 from rnn_scaling.records.environment import Clocks, Environment
@@ -77,11 +77,14 @@ def test_medians_are_those_under_load():
     busy = {"sm_mhz": 1500, "memory_mhz": 4000, "reasons": 0, "utilisation": 97}
     clocks = sampled({"at": [idle, idle, waiting, busy]}, {"at": [busy] * 4})
     assert find_differences(clocks) == []
-    assert median_clocks_mhz(clocks) == {"SM": [1500, 1500], "memory": [4000, 4000]}
+    assert compute_median_clocks_mhz(clocks) == {
+        "SM": [1500, 1500],
+        "memory": [4000, 4000],
+    }
     slow_idle = {**idle, "reasons": 0x1 | 0x4}
     always_idle = sampled({"at": [slow_idle] * 4}, {"at": [busy] * 4})
-    assert clock_cautions(always_idle) == []
-    assert median_clocks_mhz(always_idle) == {"SM": [1500], "memory": [4000]}
+    assert list_clock_cautions(always_idle) == []
+    assert compute_median_clocks_mhz(always_idle) == {"SM": [1500], "memory": [4000]}
 
 
 def test_throttling_is_reported_by_reason():

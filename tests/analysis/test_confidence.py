@@ -7,7 +7,11 @@ import pytest
 
 from benchmarks import simulated
 from rnn_scaling.analysis import confidence, significance, student
-from rnn_scaling.analysis.confidence import combine, divide_rates, interval_over_runs
+from rnn_scaling.analysis.confidence import (
+    combine,
+    compute_interval_over_runs,
+    divide_rates,
+)
 from rnn_scaling.analysis.interval_kinds import Basis, IntervalKind, Note
 from rnn_scaling.analysis.significance import Gate, Verdict
 
@@ -45,13 +49,15 @@ def test_long_run_variance_is_the_mean_square_of_slow_cosines():
         math.sqrt(2 / 50) * np.sum(values * np.cos(math.pi * j * t / 50))
         for j in range(1, 6)
     ]
-    assert confidence.long_run_variance(values) == pytest.approx(
+    assert confidence.estimate_long_run_variance(values) == pytest.approx(
         np.mean(np.square(cosines))
     )
 
 
 def test_rate_is_all_words_over_all_seconds():
-    assert confidence.interval_over_batches([1.0, 3.0], [100, 100]).value == 50.0
+    assert (
+        confidence.compute_interval_over_batches([1.0, 3.0], [100, 100]).value == 50.0
+    )
 
 
 def test_words_in_proportion_to_seconds_leave_no_error():
@@ -62,7 +68,7 @@ def test_words_in_proportion_to_seconds_leave_no_error():
 
 
 def test_interval_over_runs_equals_students_t_of_the_logarithms():
-    interval = interval_over_runs([99, 100, 101])
+    interval = compute_interval_over_runs([99, 100, 101])
     logs = np.log([99, 100, 101])
     margin = 4.30265272975 * logs.std(ddof=1) / math.sqrt(3)
     assert interval.value == pytest.approx(math.exp(logs.mean()))
@@ -74,8 +80,8 @@ def test_interval_over_runs_equals_students_t_of_the_logarithms():
 def test_intervals_contain_the_bounds_of_printed_digits():
     rounding_of_2 = -math.log1p(-0.25)  # a printed 2 is 1.5 to 2.5
     rounding_of_3 = -math.log1p(-0.5 / 3)
-    two = interval_over_runs([2.0] * 3).with_rounding(rounding_of_2)
-    three = interval_over_runs([3.0] * 3).with_rounding(rounding_of_3)
+    two = compute_interval_over_runs([2.0] * 3).with_rounding(rounding_of_2)
+    three = compute_interval_over_runs([3.0] * 3).with_rounding(rounding_of_3)
     assert two.low == pytest.approx(1.5)
     assert two.high >= 2.5
     assert two.kind.notes == (Note.PRINTED,)
@@ -92,19 +98,19 @@ def test_intervals_contain_the_bounds_of_printed_digits():
     assert loss.low <= 2 * 1.5 - 3.5
     assert loss.high >= 2 * 2.5 - 2.5
     assert loss.rounding_half_width == loss.half_width
-    coarse = interval_over_runs([2.0] * 3).with_rounding(-math.log1p(-0.4))
-    fine = interval_over_runs([2.0] * 3).with_rounding(-math.log1p(-0.1))
+    coarse = compute_interval_over_runs([2.0] * 3).with_rounding(-math.log1p(-0.4))
+    fine = compute_interval_over_runs([2.0] * 3).with_rounding(-math.log1p(-0.1))
     assert combine(lambda a, b: a / b, [fine, coarse]).high >= 2.2 / 1.2
 
 
 def test_digits_hardly_widen_an_interval_of_runs_that_differ():
-    interval = interval_over_runs([5, 20, 80]).with_rounding(1e-3)
+    interval = compute_interval_over_runs([5, 20, 80]).with_rounding(1e-3)
     assert 0 < interval.rounding_half_width < 0.01 * interval.half_width
     assert interval.scaled(2).rounding_half_width == 2 * interval.rounding_half_width
 
 
 def test_one_run_has_no_interval_even_with_printed_digits():
-    assert interval_over_runs([2.0]).with_rounding(0.1).ends is None
+    assert compute_interval_over_runs([2.0]).with_rounding(0.1).ends is None
 
 
 @pytest.mark.parametrize("series, difference", [(2, 0.03), (3, 0.0)])
@@ -118,8 +124,8 @@ def test_proposed_repeats_show_the_foreseen_effect_in_80_of_100_cases(
     def rates(repeats, effect):
         groups = np.exp(0.02 * rng.normal(size=(series, repeats)))
         groups[0] *= math.exp(effect)
-        scatters = confidence.shared_scatters(groups)
-        return [interval_over_runs(*pair) for pair in zip(groups, scatters)]
+        scatters = confidence.compute_shared_scatters(groups)
+        return [compute_interval_over_runs(*pair) for pair in zip(groups, scatters)]
 
     detected = []
     while len(detected) < 300:
@@ -138,7 +144,7 @@ def test_proposed_repeats_show_the_foreseen_effect_in_80_of_100_cases(
 
 
 def test_few_batches_of_one_process_have_no_interval():
-    interval = confidence.interval_over_batches([1.0] * 9, [1920] * 9)
+    interval = confidence.compute_interval_over_batches([1.0] * 9, [1920] * 9)
     assert interval.value == pytest.approx(1920)
     assert interval.ends is None
     assert interval.half_width is None
@@ -147,18 +153,20 @@ def test_few_batches_of_one_process_have_no_interval():
 
 
 def test_a_single_process_has_no_interval():
-    interval = interval_over_runs([1920])
+    interval = compute_interval_over_runs([1920])
     assert interval.value == pytest.approx(1920)
     assert interval.ends is None
     assert interval.kind.basis is Basis.ONE_RUN_EACH
-    assert divide_rates(interval, interval_over_runs([1.0, 2.0])).low is None
+    assert divide_rates(interval, compute_interval_over_runs([1.0, 2.0])).low is None
     assert combine(lambda x: 2 * x, [interval]).low is None
 
 
 def test_ratio_is_welch_on_logarithms():
     fast = [4.0, 4.2, 4.1, 3.9]
     slow = [1.0, 1.02, 0.98]
-    interval = divide_rates(interval_over_runs(fast), interval_over_runs(slow))
+    interval = divide_rates(
+        compute_interval_over_runs(fast), compute_interval_over_runs(slow)
+    )
     a = np.log(fast)
     b = np.log(slow)
     va = a.var(ddof=1) / 4
@@ -177,7 +185,7 @@ def test_configurations_share_one_scatter():
     logs = [np.log(rates) for rates in groups]
     squares = sum(((x - x.mean()) ** 2).sum() for x in logs)
     pooled = math.sqrt(squares / 3)  # one and two degrees of freedom
-    scatters = confidence.shared_scatters(groups)
+    scatters = confidence.compute_shared_scatters(groups)
     own = logs[0].std(ddof=1)
     assert own > pooled
     deviations = [scatter.deviation for scatter in scatters]
@@ -185,7 +193,7 @@ def test_configurations_share_one_scatter():
     assert scatters[1] is scatters[2] is scatters[0].pool
     assert {scatter.degrees for scatter in scatters} == {3}
 
-    pair, triple, single = map(interval_over_runs, groups, scatters)
+    pair, triple, single = map(compute_interval_over_runs, groups, scatters)
     t = 3.18244630528  # with three degrees of freedom
     assert math.log(single.high / single.value) == pytest.approx(t * pooled)
     assert math.log(pair.high / pair.value) == pytest.approx(t * own / math.sqrt(2))
@@ -198,29 +206,29 @@ def test_configurations_share_one_scatter():
     )
     total = combine(lambda a, b, c: a - b + c, [pair, triple, single])
     assert total.degrees == pytest.approx(3)
-    assert confidence.shared_scatters([[1.0], [2.0]]) == [None, None]
-    assert confidence.shared_scatters([[100, 104]])[0].note is None
+    assert confidence.compute_shared_scatters([[1.0], [2.0]]) == [None, None]
+    assert confidence.compute_shared_scatters([[100, 104]])[0].note is None
 
 
 def test_a_configuration_with_more_scatter_than_the_pool_has_its_own():
     groups = [[100, 101, 99], [50, 50.4, 49.7], [80, 80.7, 80.3], [60, 90, 75]]
-    *quiet, wild = confidence.shared_scatters(groups)
+    *quiet, wild = confidence.compute_shared_scatters(groups)
     assert len(set(map(id, quiet))) == 1
     assert wild.pool is quiet[0]
     assert wild.degrees == quiet[0].degrees == 8
     assert wild.deviation == pytest.approx(np.log(groups[3]).std(ddof=1))
     assert wild.deviation > quiet[0].deviation
     # Both are one estimate, so their ratio has its degrees once.
-    steady = interval_over_runs(groups[0], quiet[0])
-    noisy = interval_over_runs(groups[3], wild)
+    steady = compute_interval_over_runs(groups[0], quiet[0])
+    noisy = compute_interval_over_runs(groups[3], wild)
     assert divide_rates(noisy, steady).degrees == pytest.approx(8)
     assert noisy.kind == steady.kind
-    assert confidence.shared_scatters([[100, 104, 97], [1]])[0].pool is None
+    assert confidence.compute_shared_scatters([[100, 104, 97], [1]])[0].pool is None
 
 
 def test_combine_agrees_with_the_exact_error_of_a_sum():
-    one = interval_over_runs([1.0, 1.1, 0.9])
-    four = interval_over_runs([2.5, 2.6, 2.7, 2.65])
+    one = compute_interval_over_runs([1.0, 1.1, 0.9])
+    four = compute_interval_over_runs([2.5, 2.6, 2.7, 2.65])
     loss = combine(lambda x1, xn: 4 * x1 - xn, [one, four])
     assert loss.value == pytest.approx(4 * one.value - four.value)
     assert loss.standard_error == pytest.approx(
@@ -285,7 +293,9 @@ def test_equal_rates_do_not_differ():
 @pytest.mark.parametrize("correlation, n", [(0.0, 20), (0.0, 200), (0.5, 200)])
 def test_simulated_coverage_of_one_process(correlation, n):
     step_s = simulated.batches(np.random.default_rng(1), (500, n), correlation)
-    widths = [confidence.half_width_over_batches(row, np.ones(n)) for row in step_s]
+    widths = [
+        confidence.compute_half_width_over_batches(row, np.ones(n)) for row in step_s
+    ]
     share = np.mean(np.abs(np.log(step_s.mean(axis=1))) <= widths)
     assert 0.915 <= share <= 0.985
 
@@ -293,15 +303,15 @@ def test_simulated_coverage_of_one_process(correlation, n):
 def test_drift_between_runs_widens_the_scatter():
     falling = [100 * 0.98**k for k in range(8)]
     logs = np.log(falling)
-    drifting = confidence.drifting_scatter(falling)
-    long_run_deviation = math.sqrt(confidence.long_run_variance(logs))
+    drifting = confidence.compute_drifting_scatter(falling)
+    long_run_deviation = math.sqrt(confidence.estimate_long_run_variance(logs))
     assert drifting.deviation == pytest.approx(long_run_deviation)
     assert drifting.deviation > 1.5 * logs.std(ddof=1)
     assert drifting.degrees == 3
-    steady = confidence.drifting_scatter([100, 98] * 4)
+    steady = confidence.compute_drifting_scatter([100, 98] * 4)
     assert steady.deviation == pytest.approx(np.log([100, 98] * 4).std(ddof=1))
     assert steady.degrees == 7
     # Half of all independent runs are widened, so both have the note of the rule.
     assert steady.note is drifting.note is Note.ORDERED
-    assert confidence.drifting_scatter(falling[:5]).note is None
-    assert confidence.drifting_scatter([100]) is None
+    assert confidence.compute_drifting_scatter(falling[:5]).note is None
+    assert confidence.compute_drifting_scatter([100]) is None

@@ -9,11 +9,15 @@ import pytest
 from rnn_scaling.analysis import significance
 from rnn_scaling.analysis.comparison import drift, judgement, matching, verdicts
 from rnn_scaling.analysis.comparison.drift import Drift, Source
-from rnn_scaling.analysis.confidence import Scatter, divide_rates, interval_over_runs
+from rnn_scaling.analysis.confidence import (
+    Scatter,
+    compute_interval_over_runs,
+    divide_rates,
+)
 from rnn_scaling.analysis.history import entries, sessions
 from rnn_scaling.analysis.interval_kinds import Note
 from rnn_scaling.records import history, record
-from rnn_scaling.reports.comparison_statements import session_statements
+from rnn_scaling.reports.comparison_statements import state_sessions
 from tests.support.compared import run
 
 START = datetime.datetime(2026, 1, 1, tzinfo=datetime.timezone.utc)
@@ -90,7 +94,7 @@ def test_sweeps_of_several_configurations_may_be_interleaved(tmp_path):
 
 
 def test_drift_counts_once_for_each_session():
-    rates = [interval_over_runs([100.0, 102.0, 98.0]) for _ in range(2)]
+    rates = [compute_interval_over_runs([100.0, 102.0, 98.0]) for _ in range(2)]
     without = divide_rates(*rates)
     scatter = Scatter(0.03, 1e9, Note.DRIFT)
     with_drift = divide_rates(*rates, scatter)
@@ -219,18 +223,18 @@ def test_a_speedup_has_no_drift(tmp_path):
     sides = judgement.read(tmp_path / "before", tmp_path / "after")
     report = judgement.judge(*sides, judgement.Question(metric="speedup"))
     assert [result.drift for result in report.results] == [None]
-    [statement] = session_statements(report)
+    [statement] = state_sessions(report)
     assert statement.kind == "two-sittings-of-ratios"
 
 
 def test_interleaved_pairs_have_no_drift(tmp_path):
     report = judged(tmp_path, "pairs", paired=True)
     assert [result.drift for result in report.results] == [None]
-    assert session_statements(report) == []
+    assert state_sessions(report) == []
 
 
 def test_more_runs_do_not_help_against_drift(tmp_path):
-    rates = [interval_over_runs(rates) for rates in ([1.0, 1.01, 0.99],) * 2]
+    rates = [compute_interval_over_runs(rates) for rates in ([1.0, 1.01, 0.99],) * 2]
     for deviation, is_enough in ((1e-9, True), (0.02, False)):
         between = Drift(deviation, 100, Source.HISTORY)
         widened = significance.judge_ratio(divide_rates(*rates, between.scatter))

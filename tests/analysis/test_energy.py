@@ -3,7 +3,7 @@
 import pytest
 
 from rnn_scaling.analysis.interval_kinds import EnergySource
-from rnn_scaling.analysis.machines import energy_per_item
+from rnn_scaling.analysis.machines import compute_energy_per_item
 from rnn_scaling.analysis.metrics import ENERGY
 from rnn_scaling.analysis.prices import PricedMachine, PriceList
 from rnn_scaling.analysis.rows import build_rows
@@ -34,17 +34,17 @@ def rank(number, host, part):
 
 
 def test_joules_of_the_measured_batches():
-    assert energy_per_item(used(PACKAGE))[0] == pytest.approx(40 / 2000)
+    assert compute_energy_per_item(used(PACKAGE))[0] == pytest.approx(40 / 2000)
     # The counters ran 2.1 s, the batches 2.0 s.
     late = used({**PACKAGE, "seconds": 2.1})
-    assert energy_per_item(late)[0] == pytest.approx(40 / 2.1 * 2 / 2000)
+    assert compute_energy_per_item(late)[0] == pytest.approx(40 / 2.1 * 2 / 2000)
 
 
 @pytest.mark.parametrize(
     "energy", [{}, {"joules": {}, "seconds": 2.0}, {**PACKAGE, "seconds": 2.3}]
 )
 def test_energy_is_unknown_without_counters_of_the_batches(energy):
-    assert energy_per_item(used(energy)) is None
+    assert compute_energy_per_item(used(energy)) is None
 
 
 @pytest.mark.parametrize(
@@ -63,7 +63,7 @@ def test_energy_is_unknown_without_counters_of_the_batches(energy):
     ],
 )
 def test_each_machine_counts_once(ranks, joules):
-    energy = energy_per_item(used(PACKAGE, workers={"ranks": ranks}))
+    energy = compute_energy_per_item(used(PACKAGE, workers={"ranks": ranks}))
     assert (energy and energy[0]) == (joules and pytest.approx(joules / 2000))
 
 

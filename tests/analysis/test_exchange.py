@@ -2,7 +2,7 @@
 
 import pytest
 
-from rnn_scaling.analysis.exchange import exchanged_bytes
+from rnn_scaling.analysis.exchange import count_exchanged_bytes
 from rnn_scaling.config import registry
 from tests.support.records import changed, make_record
 
@@ -35,13 +35,13 @@ def run(mode="replicated", parameters=PARAMETERS, positions=POSITIONS, **options
     ],
 )
 def test_bytes_are_the_gradient_and_its_answer(mode, options, two, four):
-    assert exchanged_bytes(run(mode, **options), 2) == two
-    assert exchanged_bytes(run(mode, **options), 4) == four
+    assert count_exchanged_bytes(run(mode, **options), 2) == two
+    assert count_exchanged_bytes(run(mode, **options), 4) == four
 
 
 @pytest.mark.parametrize("mode", registry.VARIABLE_UPDATES)
 def test_one_device_exchanges_only_with_a_single_copy(mode):
-    num_bytes = exchanged_bytes(run(mode), 1)
+    num_bytes = count_exchanged_bytes(run(mode), 1)
     if registry.VARIABLE_UPDATES[mode].has_one_copy:
         assert num_bytes is None or num_bytes > 0
     else:
@@ -51,8 +51,8 @@ def test_one_device_exchanges_only_with_a_single_copy(mode):
 def test_bytes_are_unknown_without_recorded_sizes():
     older = {"trainable": 250, "bytes": WHOLE}
     dense = {**older, "embedding_bytes": 0, "row_bytes": 0}
-    assert exchanged_bytes(run(parameters=older), 2) is None
-    assert exchanged_bytes(run(parameters={}), 2) is None
-    assert exchanged_bytes(run(positions=[]), 2) is None
-    assert exchanged_bytes(run(parameters=dense, positions=[]), 2) == 2 * WHOLE
-    assert exchanged_bytes(run(trainer="mine"), 2) is None
+    assert count_exchanged_bytes(run(parameters=older), 2) is None
+    assert count_exchanged_bytes(run(parameters={}), 2) is None
+    assert count_exchanged_bytes(run(positions=[]), 2) is None
+    assert count_exchanged_bytes(run(parameters=dense, positions=[]), 2) == 2 * WHOLE
+    assert count_exchanged_bytes(run(trainer="mine"), 2) is None

@@ -47,5 +47,5 @@ def test_a_total_that_does_not_divide_is_one_series(tmp_path):
     speedups = [row.metric(rows.METRICS["speedup"]).value for row in table]
     assert speedups == pytest.approx([1.0, 2.0, 5.0])
     assert {(row.batch_size, row.global_batch_size) for row in table} == {(None, 65)}
-    assert not cautions.hand_made_strong_scaling(summary)
+    assert not cautions.find_hand_made_strong_scaling(summary)
     assert not series.losses[series.rows[1]].missing

@@ -92,14 +92,16 @@ def test_a_run_above_the_limit_does_not_fit_and_a_failure_ends_the_search():
 
 def test_free_memory_is_the_rest_of_the_system_or_the_control_group(tmp_path):
     root = f"{tmp_path}/"
-    assert system.available_memory_bytes(root) is None
+    assert system.find_available_memory_bytes(root) is None
     (tmp_path / "proc/self").mkdir(parents=True)
     (tmp_path / "proc/meminfo").write_text(
         "MemTotal: 100 kB\nMemAvailable:    8000 kB\n"
     )
-    assert system.available_memory_bytes(root) == 8000 * 1024
+    assert system.find_available_memory_bytes(root) == 8000 * 1024
     (tmp_path / "proc/self/cgroup").write_text("4:memory:/job\n0::/a/b\n")
-    assert system.available_memory_bytes(root) == 8000 * 1024  # no group has a limit
+    assert (
+        system.find_available_memory_bytes(root) == 8000 * 1024
+    )  # no group has a limit
     second = tmp_path / "sys/fs/cgroup/a"
     (second / "b").mkdir(parents=True)
     for name, text in (
@@ -110,14 +112,14 @@ def test_free_memory_is_the_rest_of_the_system_or_the_control_group(tmp_path):
         (second / name).write_text(text)
     (second / "b/memory.max").write_text("max\n")
     (second / "b/memory.current").write_text("1000\n")
-    assert system.available_memory_bytes(root) == 4_000_000
+    assert system.find_available_memory_bytes(root) == 4_000_000
     (second / "memory.stat").write_text("anon 5\ninactive_file 500000\n")
-    assert system.available_memory_bytes(root) == 4_500_000
+    assert system.find_available_memory_bytes(root) == 4_500_000
     first = tmp_path / "sys/fs/cgroup/memory/job"
     first.mkdir(parents=True)
     (first / "memory.limit_in_bytes").write_text("3000000\n")
     (first / "memory.usage_in_bytes").write_text("2000000\n")
-    assert system.available_memory_bytes(root) == 1_000_000
+    assert system.find_available_memory_bytes(root) == 1_000_000
 
 
 def test_both_ends_are_runs_even_if_memory_grows_unevenly():

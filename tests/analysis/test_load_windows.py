@@ -25,9 +25,11 @@ def run(loads, run_load=0.2, *, warmup=1, steal=0.0, **config):
 
 def test_only_quiet_batches_count():
     made = run([0.0, 0.5, 0.04, 0.3])
-    assert [*disturbance.counted_indices(made)] == [*range(1, 9)], "four are too few"
+    assert [*disturbance.select_counted_indices(made)] == [*range(1, 9)], (
+        "four are too few"
+    )
     made = run([0.0, 0.5, 0.04, 0.3, 0.0])
-    assert disturbance.counted_indices(made) == [1, 2, 5, 6, 9, 10]
+    assert disturbance.select_counted_indices(made) == [1, 2, 5, 6, 9, 10]
     assert rows.run_rates([made]) == [100 / QUIET_S]
     assert [*list_step_times(made)] == [QUIET_S] * 6
     assert not disturbance.is_disturbed(made)
@@ -52,7 +54,7 @@ def test_only_quiet_batches_count():
 )
 def test_enough_quiet_batches_are_five_and_a_third(loads, num_counted):
     made = run(loads)
-    assert len(disturbance.counted_indices(made)) == num_counted
+    assert len(disturbance.select_counted_indices(made)) == num_counted
     is_quiet = num_counted < 2 * len(loads) or max(loads) <= 0.05
     assert disturbance.is_disturbed(made) != is_quiet
 
@@ -69,7 +71,7 @@ def test_the_rate_never_decides_which_batches_count():
         },
         resolved=ONE_CORE,
     )
-    assert len(disturbance.counted_indices(slow)) == 20
+    assert len(disturbance.select_counted_indices(slow)) == 20
 
 
 def test_time_that_the_hypervisor_took_is_load():
@@ -80,11 +82,11 @@ def test_time_that_the_hypervisor_took_is_load():
 def test_the_load_may_be_on_one_device():
     """A share of 3 % of two cores is up to 6 % of one."""
     made = run([0.03] * 3 + [0.0] * 7)
-    assert len(disturbance.counted_indices(made)) == 20
+    assert len(disturbance.select_counted_indices(made)) == 20
     two = changed(
         run([0.03] * 3 + [0.0] * 7, num_devices=2), resolved={"cpu_affinity": [0, 1]}
     )
-    assert len(disturbance.counted_indices(two)) == 14
+    assert len(disturbance.select_counted_indices(two)) == 14
 
 
 def test_windows_that_do_not_cover_all_batches_decide_nothing():
@@ -96,7 +98,7 @@ def test_windows_that_do_not_cover_all_batches_decide_nothing():
     load = dataclasses.replace(made.environment.load, windows=shorter)
     environment = dataclasses.replace(made.environment, load=load)
     made = dataclasses.replace(made, environment=environment)
-    assert len(disturbance.counted_indices(made)) == 10
+    assert len(disturbance.select_counted_indices(made)) == 10
     assert disturbance.is_disturbed(made)
 
 
@@ -137,7 +139,7 @@ def test_loads_are_compared_in_the_batches_that_count():
     """Two runs that lost different windows had the same load in the others."""
     busy = run([0.5] * 5 + [0.02] * 5, run_load=0.26)
     quiet = run([0.01] * 10, run_load=0.01)
-    [watched] = disturbance.watched_cores(busy)
+    [watched] = disturbance.count_watched_cores(busy)
     assert watched.others == pytest.approx(0.02)
     assert load_effect.max_slowing_beyond([busy], [quiet]) == 0.0
     assert load_effect.max_slowing([busy]) == 0.0
@@ -153,7 +155,7 @@ def test_a_disturbed_row_does_not_widen_another():
             for _ in range(2):
                 mode_loads = loads if mode == "replicated" else [0.0] * 10
                 records.append(run(mode_loads, variable_update=mode))
-        scatters = rows.shared_scatters_by_key(rows.build_rows(records))
+        scatters = rows.compute_shared_scatters_by_key(rows.build_rows(records))
         first, second = scatters.values()
         assert (first is second) == is_shared
 

@@ -25,7 +25,7 @@ from rnn_scaling.analysis.prediction.curves import (
 from rnn_scaling.analysis.prediction.predicting import (
     MAX_FITTED,
     answer,
-    fitted_points,
+    list_fitted_points,
     predict,
 )
 
@@ -201,7 +201,7 @@ def test_the_density_without_a_point_equals_the_density_of_the_others():
 def test_many_points_are_fitted_by_a_sample_that_is_named():
     n = np.arange(1, 401)
     many = curve(n / (1 + 0.004 * (n - 1)))
-    fitted = fitted_points(many)
+    fitted = list_fitted_points(many)
     assert len(fitted) <= MAX_FITTED
     assert fitted[0] == many.points[0]
     assert fitted[-1] == many.points[-1]
@@ -312,7 +312,10 @@ def test_known_links_predict_where_the_exchange_leaves_the_machine():
     ],
 )
 def test_a_cost_linear_in_n_is_the_exchange_if_that_grows_linearly(knowledge, part):
-    assert models.loss_part(models.WEAK_TERMS["linear"], Knowledge(**knowledge)) == part
+    assert (
+        models.compute_loss_part(models.WEAK_TERMS["linear"], Knowledge(**knowledge))
+        == part
+    )
 
 
 def test_longest_of_measured_step_times():
@@ -320,7 +323,7 @@ def test_longest_of_measured_step_times():
     times = 1 + 0.1 * rng.standard_normal(4000)
     for n in (1, 4, 64, 100_000):
         draws = np.array([rng.standard_normal(n).max() for _ in range(300)])
-        assert models.longest_share(times, np.array([n]))[0] == pytest.approx(
+        assert models.compute_longest_share(times, np.array([n]))[0] == pytest.approx(
             0.1 * draws.mean(), rel=0.15, abs=0.02
         )
 

@@ -5,7 +5,7 @@ import math
 
 import pytest
 
-from rnn_scaling.analysis.exchange import exchanged_bytes
+from rnn_scaling.analysis.exchange import count_exchanged_bytes
 from rnn_scaling.analysis.prediction import from_rows
 from rnn_scaling.analysis.prediction.costs import exchange_s
 from rnn_scaling.analysis.prediction.curves import (
@@ -86,7 +86,7 @@ def test_bytes_are_split_as_they_are_counted(options):
     runs = [replicated(n, **options) for n in (1, 2)]
     known = curves(runs)[0].knowledge
     for n in (2, 3, 8):
-        counted = exchanged_bytes(runs[1], n)
+        counted = count_exchanged_bytes(runs[1], n)
         assert counted > 0
         split = 2 * known.summed_bytes + n * known.gathered_bytes
         assert split == pytest.approx(counted)

@@ -14,7 +14,7 @@ from rnn_scaling.analysis.prediction.curves import Prediction
 from rnn_scaling.analysis.prediction.sizing import Sizes
 from rnn_scaling.analysis.rows import build_rows
 from rnn_scaling.reports import prediction as report
-from rnn_scaling.reports.json_data import interval_data
+from rnn_scaling.reports.json_data import make_interval_data
 from rnn_scaling.reports.wording import mark_text
 from tests.analysis.test_load_correction import without_own_shares
 
@@ -47,7 +47,7 @@ def test_corrected_points_are_marked_and_have_the_error_of_the_correction():
     assert kinds(series) == {"predict-corrected": [4]}
     assert [point.is_corrected for point in series.curve.points] == [False, False, True]
     assert four.error > 2 * two.error
-    assert interval_data(four.interval)["corrected"] is True
+    assert make_interval_data(four.interval)["corrected"] is True
     text = report.format_text(
         report.PredictionReport("x", (series.predict([8]),), sizes=(Sizes(),))
     )

@@ -173,7 +173,7 @@ def test_long_values_have_titles_and_files_of_their_own():
     summary = summary_of(*runs)
     titles = {series.title for series in summary.series}
     assert len(titles) == 2 and max(map(len, titles)) < 300
-    names = report_files.file_renderers(summary)
+    names = report_files.list_file_renderers(summary)
     assert len([name for name in names if name.startswith("words_per_second")]) == 2
     assert max(map(len, names)) < 200
 

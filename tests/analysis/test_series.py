@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from benchmarks import series
-from rnn_scaling.analysis.confidence import interval_over_runs
+from rnn_scaling.analysis.confidence import compute_interval_over_runs
 from tests.support.records import changed
 from tests.support.scaling_runs import run
 
@@ -37,11 +37,15 @@ def test_a_part_is_judged_as_if_the_whole_did_not_hold_it():
     for _ in range(2000):
         rates = np.exp(0.03 * rng.normal(size=8))
         hits.append(
-            series.holds(interval_over_runs(rates[:4]), interval_over_runs(rates), 0.5)
+            series.holds(
+                compute_interval_over_runs(rates[:4]),
+                compute_interval_over_runs(rates),
+                0.5,
+            )
         )
     assert np.mean(hits) == pytest.approx(0.95, abs=0.015)
     assert not series.holds(
-        interval_over_runs([1.0]), interval_over_runs([1.0, 1.1]), 0.5
+        compute_interval_over_runs([1.0]), compute_interval_over_runs([1.0, 1.1]), 0.5
     )
 
 

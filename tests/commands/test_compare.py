@@ -14,8 +14,8 @@ from rnn_scaling.records import folder, history, record
 from rnn_scaling.reports import comparison, json_report
 from rnn_scaling.reports.comparison_statements import (
     A_AND_B,
-    method_statements,
-    verdict_statements,
+    state_method,
+    state_verdicts,
 )
 from rnn_scaling.reports.summary import summarise
 from tests.support.compared import run, write
@@ -51,7 +51,7 @@ def judge(tmp_path):
 def kinds(report):
     """Return the kinds of the reason of the first result, its notes and the method."""
     result = report.results[0]
-    texts = [*verdict_statements(report), *method_statements(report), *result.notes]
+    texts = [*state_verdicts(report), *state_method(report), *result.notes]
     if result.reason:
         texts.append(result.reason)
     return {statement.kind for statement in texts}
@@ -234,7 +234,7 @@ def test_drift_that_is_seen_within_a_session_widens_the_interval(judge, tmp_path
 def test_an_assumed_drift_is_stated_with_its_size(go, judge, tmp_path):
     write_at(tmp_path, "before", STEADY, range(5))
     write_at(tmp_path, "after", scaled(0.9), range(10, 15))
-    found = {each.kind: each.values for each in verdict_statements(judge())}
+    found = {each.kind: each.values for each in state_verdicts(judge())}
     assert found["two-sittings"]["apart"] == pytest.approx(600)
     shares = found["interleaved-runs-would-show"]
     assert shares["interleaved"] < shares["now"] / 2
@@ -370,7 +370,7 @@ def test_the_worst_of_several_regressions_is_named(judge, tmp_path):
     write_sides(tmp_path, STEADY, scaled(0.8))
     write(tmp_path / "before", STEADY, "other", seed=2)
     write(tmp_path / "after", scaled(0.7), "other", seed=2)
-    statement = verdict_statements(judge())[0]
+    statement = state_verdicts(judge())[0]
     assert statement.kind == "regressions" and "seed=2" in statement.subject
     assert statement.values.items() >= {"slower": 2, "total": 2}.items()
     assert statement.values["change"] == pytest.approx(-30)

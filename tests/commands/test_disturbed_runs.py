@@ -110,7 +110,7 @@ def test_leaving_out_disturbed_batches_finds_more():
         pairs = list(zip(made[::2], made[1::2]))
         for rule, lows in found.items():
             rates = np.array(load_windows.counted_rates(pairs, rule))
-            interval = confidence.paired_ratio(rates[:, 0], rates[:, 1])
+            interval = confidence.compute_paired_ratio(rates[:, 0], rates[:, 1])
             lows.append(1.05 * interval.low > 1)
         covers.append(interval.low <= 1 <= interval.high)
     assert np.mean(found["all runs"]) < 0.3

@@ -52,13 +52,13 @@ def test_the_tables_are_exact(is_golden):
 
 def test_statements_have_the_counts():
     one, two = counts.inspect(runs(BOTH[0], BOTH[2])).groups[0].counts
-    assert counts.num_loops(two) == 8
-    assert counts.num_iterations(two) == 120
+    assert counts.count_loops(two) == 8
+    assert counts.count_iterations(two) == 120
     # 4 or 8 loops with 60 or 120 iterations of 35 kernels, and 3 sends.
     assert one.kernels == 2115
     assert two.kernels == 4227
     found = {}
-    for made in counts.encoder_difference(one, two):
+    for made in counts.compare_encoders(one, two):
         found[made.kind, made.subject] = made.values
     ratio = found["kernels-ratio", "dynamic_rnn"]["kernel_ratio"]
     assert ratio == pytest.approx(2, abs=0.005)
@@ -75,7 +75,7 @@ def test_statements_have_the_counts():
     flat = dataclasses.replace(
         one, operators_by_type=only, kernels_by_type=only, host=3
     )
-    assert "no-loops" in [made.kind for made in counts.encoder_difference(flat, two)]
+    assert "no-loops" in [made.kind for made in counts.compare_encoders(flat, two)]
 
 
 def test_a_difference_between_runs_is_named_and_not_averaged():

@@ -12,7 +12,7 @@ import pytest
 
 from rnn_scaling.commands import import_log, links
 from rnn_scaling.config import run_config as config
-from rnn_scaling.config.run_config import pool_sizes
+from rnn_scaling.config.run_config import choose_pool_sizes
 from rnn_scaling.links import measuring, picture, plan, processes
 from rnn_scaling.system.machine import peaks
 from rnn_scaling.system.processes import process
@@ -98,7 +98,7 @@ def test_writes_every_file_and_reads_its_own_log_back(call, pictures, tmp_path, 
     assert found["options"]["rounds"] == 3
     options = {"num_devices": 2, "device": "cpu"}
     trainer = config.resolve(options, num_gpus=0, num_cores=2)
-    assert tuple(found["threads"].values()) == pool_sizes(trainer, 2)
+    assert tuple(found["threads"].values()) == choose_pool_sizes(trainer, 2)
     reduces = [each for each in found["series"] if each["kind"] == "all_reduce"]
     algorithms = ["collective", "xring", "rechd", "pscpu", "hierarchical"]
     assert [each["name"] for each in reduces] == algorithms
@@ -234,7 +234,7 @@ def test_conflicts(call, words, expected):
 def test_sizes_that_do_not_fit_into_memory_are_left_out_with_a_line(
     call, monkeypatch, tmp_path
 ):
-    monkeypatch.setattr(plan.system, "available_memory_bytes", lambda: 2**30)
+    monkeypatch.setattr(plan.system, "find_available_memory_bytes", lambda: 2**30)
     status, out, _ = call(*ONE, "--max_bytes=256M")
     assert status == 0
     assert "16 MiB, 64 MiB, 256" in out
@@ -350,7 +350,7 @@ def test_the_real_workers(tmp_path):
 
 
 def test_rates_of_products_are_printed_and_kept_for_runs(call, tmp_path, monkeypatch):
-    monkeypatch.setattr(plan, "available_cores", lambda: [0, 1, 2])
+    monkeypatch.setattr(plan, "list_available_cores", lambda: [0, 1, 2])
     status, out, err = call("--measure=compute")
     assert status == 0, err
     rows = [line.split("|") for line in out.splitlines() if " core" in line]
@@ -372,7 +372,7 @@ def test_rates_of_products_are_printed_and_kept_for_runs(call, tmp_path, monkeyp
 
 
 def test_rates_beside_other_load_are_not_kept(call, tmp_path, monkeypatch):
-    monkeypatch.setattr(plan, "available_cores", lambda: [0, 1, 2, 3])
+    monkeypatch.setattr(plan, "list_available_cores", lambda: [0, 1, 2, 3])
     # The fake worker reports other load only for three devices.
     assert call("--measure=compute", "--num_devices=3")[0] == 0
     assert {each.num_devices for each in kept_peaks(tmp_path)} == {1}

@@ -9,7 +9,7 @@ import pytest
 from rnn_scaling.commands import verify
 from rnn_scaling.config import run_config as configs
 from rnn_scaling.records import record
-from rnn_scaling.reports.certificates import certificate_text
+from rnn_scaling.reports.certificates import format_certificate
 from rnn_scaling.sweeps.certifying_runs import choose_verification_defaults
 from rnn_scaling.verification import certificates, rule
 from tests.support import forked
@@ -60,7 +60,7 @@ def test_a_wrong_run_ends_with_1_and_has_the_fault_in_its_record(tmp_path):
     certificate = record.read(tmp_path / "run.json").certificate
     assert (status, certificate.holds, certificate.verdict) == (1, False, "sum")
     assert "learning rate 0.5," in certificate.compared
-    assert certificate_text(certificate) in printed
+    assert format_certificate(certificate) in printed
     assert "| Batch | Loss, serial |" in printed
 
 

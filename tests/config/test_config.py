@@ -14,7 +14,7 @@ from rnn_scaling.config.conditions import (
     find_unread_options,
     is_read,
 )
-from rnn_scaling.config.run_config import OPTIONS, pool_sizes
+from rnn_scaling.config.run_config import OPTIONS, choose_pool_sizes
 from rnn_scaling.config.spelling import make_sweep_command, spell
 from rnn_scaling.models.workloads import WORKLOADS
 
@@ -360,4 +360,4 @@ def test_only_deciding_options_decide_on_unread_options():
 )
 def test_a_device_of_one_core_has_one_thread_for_its_operators(words, cores, pools):
     config = resolve(f"--device=cpu {words}", num_gpus=4, num_cores=cores)
-    assert pool_sizes(config, cores) == pools
+    assert choose_pool_sizes(config, cores) == pools

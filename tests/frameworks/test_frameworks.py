@@ -13,7 +13,7 @@ import pytest
 
 from rnn_scaling.config import conflicts, flags, registry
 from rnn_scaling.config import run_config as configs
-from rnn_scaling.config.run_config import pool_sizes
+from rnn_scaling.config.run_config import choose_pool_sizes
 from rnn_scaling.frameworks import handoff, loop
 from rnn_scaling.frameworks.handoff import Task
 from rnn_scaling.records import record
@@ -385,7 +385,7 @@ def test_keras_on_tensorflow_has_the_threads_of_our_trainer(
     threading = tensorflow.config.threading
     threading.set_inter_op_parallelism_threads.assert_called_once_with(pools[0])
     threading.set_intra_op_parallelism_threads.assert_called_once_with(pools[1])
-    assert pool_sizes(resolve(options), 4) == pools
+    assert choose_pool_sizes(resolve(options), 4) == pools
 
 
 def test_our_process_becomes_the_process_of_the_framework(

@@ -293,7 +293,7 @@ def test_the_placement_lists_devices_and_bytes(step):
 
 
 def test_the_copies_are_the_bytes_that_a_record_derives(step):
-    from rnn_scaling.analysis.exchange import exchanged_bytes
+    from rnn_scaling.analysis.exchange import count_exchanged_bytes
     from tests.support.records import make_record
 
     _, graph, _ = step
@@ -316,7 +316,7 @@ def test_the_copies_are_the_bytes_that_a_record_derives(step):
     # The ids of rows and the numbers of words are copied in both directions.
     ids = 12 * 8
     copied = away["bytes"] + back["bytes"]
-    assert 0 <= copied - exchanged_bytes(made, 2) < 2 * ids + 200 + copied // 100
+    assert 0 <= copied - count_exchanged_bytes(made, 2) < 2 * ids + 200 + copied // 100
 
 
 def test_gradients_that_a_tower_sends_to_the_server_are_exchange_transfers(step):

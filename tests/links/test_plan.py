@@ -5,7 +5,7 @@ from collections import Counter
 import pytest
 
 from rnn_scaling.config import run_config as config
-from rnn_scaling.config.run_config import pool_sizes
+from rnn_scaling.config.run_config import choose_pool_sizes
 from rnn_scaling.links import plan
 from tests.support.configs import resolve
 
@@ -28,8 +28,8 @@ def test_what_the_devices_do_not_allow_is_left_out_with_its_reason():
 
 def test_what_is_asked_of_four_gpus(monkeypatch):
     monkeypatch.setattr(plan, "count_visible_gpus", lambda: 4)
-    monkeypatch.setattr(plan, "available_cores", lambda: list(range(16)))
-    monkeypatch.setattr(plan.system, "available_memory_bytes", lambda: 2**37)
+    monkeypatch.setattr(plan, "list_available_cores", lambda: list(range(16)))
+    monkeypatch.setattr(plan.system, "find_available_memory_bytes", lambda: 2**37)
     monkeypatch.setattr(plan, "read_free_gpu_bytes", lambda gpus: {4: 2**34}[gpus])
     made = plan.make(["--passes=1"])
     assert made.device == "gpu"
@@ -50,7 +50,7 @@ def test_what_is_asked_of_four_gpus(monkeypatch):
     assert others[6]["algorithm"] == "nccl" and others[-1]["sizes"][-1] == 2**28
     trainer = config.resolve({"num_devices": 4}, num_gpus=4, num_cores=16)
     pools = (copies["inter_op_threads"], copies["intra_op_threads"])
-    assert pools == pool_sizes(trainer, 16)
+    assert pools == choose_pool_sizes(trainer, 16)
     # Two ranks on each GPU share its memory, and NCCL cannot be used.
     made = plan.make(["--passes=1", "--num_devices=8"])
     [line] = made.left_out
@@ -81,7 +81,7 @@ def test_a_full_run_on_four_devices_stays_below_8_gib():
 
 
 def test_products_are_asked_for_as_runs_have_their_devices(monkeypatch):
-    monkeypatch.setattr(plan, "available_cores", lambda: list(range(9)))
+    monkeypatch.setattr(plan, "list_available_cores", lambda: list(range(9)))
 
     def requests(flag):
         return [task.request for task in plan.make(["--measure=compute", flag]).tasks]
@@ -92,7 +92,7 @@ def test_products_are_asked_for_as_runs_have_their_devices(monkeypatch):
         assert request["cores_per_device"] == 2
         trainer = resolve({"device": "cpu", **given})
         pools = (request["inter_op_threads"], request["intra_op_threads"])
-        assert pools == pool_sizes(trainer, 2 * num_devices)
+        assert pools == choose_pool_sizes(trainer, 2 * num_devices)
         assert request["dtypes"] == ("float32", "bfloat16")
         assert (2048, 2048, 2048) in request["shapes"]
     many = requests("--num_devices=20")

@@ -298,7 +298,7 @@ def test_flops_per_item_are_the_products_in_the_graph(tf, name, shape, monkeypat
     num_sides = len(workload.layout.sides)
     assert positions == num_sides * FEW_WORDS * BATCH_SIZE  # padding included
     options = {**vars(config), "src_max_len": FEW_WORDS, "tgt_max_len": FEW_WORDS}
-    per_item = workloads.flops_per_item(options, [FEW_WORDS] * num_sides)
+    per_item = workloads.count_flops_per_item(options, [FEW_WORDS] * num_sides)
     assert flops == pytest.approx(per_item * positions)
 
 

@@ -10,8 +10,8 @@ from rnn_scaling.analysis.confidence import Interval
 from rnn_scaling.analysis.facts.table import CAUTION, INCOMPARABLE
 from rnn_scaling.analysis.interval_kinds import IntervalKind
 from rnn_scaling.analysis.statements import Statement
-from rnn_scaling.reports.comparison_statements import ab_statements
-from rnn_scaling.reports.wording import sentence
+from rnn_scaling.reports.comparison_statements import state_sides
+from rnn_scaling.reports.wording import write_sentence
 
 
 def answer(value=None, low=None, high=None, reason=None, pairs=3, unlike=()):
@@ -25,7 +25,7 @@ def answer(value=None, low=None, high=None, reason=None, pairs=3, unlike=()):
         SimpleNamespace(difference=Difference(what, "", "", "", severity))
         for what, severity in unlike
     ]
-    [statement] = ab_statements(SimpleNamespace(results=(result,), differences=found))
+    [statement] = state_sides(SimpleNamespace(results=(result,), differences=found))
     return statement
 
 
@@ -40,7 +40,9 @@ def answer(value=None, low=None, high=None, reason=None, pairs=3, unlike=()):
     ],
 )
 def test_the_sentence(numbers, words):
-    assert words in sentence(answer(*numbers, pairs=1 if len(numbers) == 1 else 3))
+    assert words in write_sentence(
+        answer(*numbers, pairs=1 if len(numbers) == 1 else 3)
+    )
 
 
 def test_what_could_not_be_compared_says_why():
@@ -48,7 +50,7 @@ def test_what_could_not_be_compared_says_why():
     statement = answer(reason=reason)
     assert statement.kind == "ab-no-answer"
     named = Statement("no-good-run", values={"runs": 3, "side": "A"})
-    assert statement.values["reasons"] == [sentence(named)]
+    assert statement.values["reasons"] == [write_sentence(named)]
 
 
 def test_runs_that_may_differ_otherwise_have_no_answer():

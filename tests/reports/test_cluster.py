@@ -83,7 +83,7 @@ def test_the_loss_is_split_against_workers_that_exchange_nothing():
         == "10"
     )
     alone = of([each for each in folder() if each.config["variable_update"] == SYNC])
-    commands = conclusions.missing_run_commands(alone.series[0])
+    commands = conclusions.list_missing_run_commands(alone.series[0])
     for n, command in zip((1, 4), commands, strict=True):
         assert {f"--num_workers={n}", f"--variable_update={ALONE}"} <= {
             *command.split()
@@ -147,8 +147,8 @@ def test_metrics_of_workers_are_of_all_of_them():
 
 def test_many_ranks_are_folded():
     many = run(64, 64_000, batches=20, late=40)
-    told = cluster.late_ranks(many)
-    grid = cluster.ranks_grid(told, "words")
+    told = cluster.list_late_ranks(many)
+    grid = cluster.make_ranks_grid(told, "words")
     head, lines = grid.head, grid.lines
     assert told.late_ranks == (40,)
     assert [line[0].split(", ")[1] for line in lines] == [
@@ -158,7 +158,7 @@ def test_many_ranks_are_folded():
     ]
     assert lines[0][0] == "40, slowest"
     assert lines[0][head.index("Last in batches")] == "10"
-    assert [line[0].split()[0] for line in cluster.phases_grid(many).lines] == [
+    assert [line[0].split()[0] for line in cluster.make_phases_grid(many).lines] == [
         "0",
         "32",
         "63",
@@ -236,7 +236,9 @@ def test_a_rank_without_the_kind_of_its_failure_is_named():
         {"rank": 1, "error": "host b ended."},
         {"rank": 2, "error": "worker 2 ended.", "failure": "lost"},
     ]
-    notes = cluster.ranks_notes(changed(run(2, 1900), workers={"lost": lost}), None)
+    notes = cluster.make_ranks_notes(
+        changed(run(2, 1900), workers={"lost": lost}), None
+    )
     subjects = [note.subject for note in notes if note.kind == "rank-lost"]
     assert subjects == ["rank 1: host b ended", "worker 2 ended"]
 

@@ -34,7 +34,7 @@ def test_one_run_is_never_a_firm_statement():
     assert list(one) == ["reaches-about", "single-runs", "repeats-would-show-spread"]
     assert "±" not in conclusions.answer_text(made)
     assert "±" not in table.format_text(made)
-    assert not conclusions.interval_kinds(made.series)
+    assert not conclusions.list_interval_kinds(made.series)
     mixed = lead(of([timed(1, 100), *repeated({2: 140})]))
     assert mixed["single-run-on"].values == {"devices": "1 device"}
     assert "single-runs" not in mixed
@@ -176,11 +176,12 @@ def test_what_is_missing_is_said_with_the_command_that_supplies_it():
     [alone] = of([timed(2, 140, variable_update="replicated")]).series
     assert "needs-run-on-one-device" in by_kind(make_statements(alone))
     assert [
-        "--num_devices=1 " in line for line in conclusions.missing_run_commands(alone)
+        "--num_devices=1 " in line
+        for line in conclusions.list_missing_run_commands(alone)
     ] == [True]
     [one] = of([timed(1, 100)]).series
     assert list(by_kind(make_statements(one))) == ["rate", "not-run-on-more-devices"]
-    assert "--num_devices=2" in conclusions.missing_run_commands(one)[0]
+    assert "--num_devices=2" in conclusions.list_missing_run_commands(one)[0]
     runs = [
         run for run in attributed() if run.config["variable_update"] == "replicated"
     ]
@@ -191,5 +192,5 @@ def test_what_is_missing_is_said_with_the_command_that_supplies_it():
     ]
     assert all(
         "--variable_update=independent" in line
-        for line in conclusions.missing_run_commands(replicated)
+        for line in conclusions.list_missing_run_commands(replicated)
     )

@@ -9,7 +9,7 @@ import pytest
 from rnn_scaling.analysis.slow_links import find_slow_links
 from rnn_scaling.records.parts import LogFinding
 from rnn_scaling.reports import imports, log_findings
-from rnn_scaling.reports.wording import sentence
+from rnn_scaling.reports.wording import write_sentence
 from tests.support import log_samples
 from tests.support.log_samples import parse
 
@@ -128,7 +128,7 @@ def test_a_start_up_states_another_rate_only_if_it_is_printed_differently(other,
     finding = LogFinding(kind="start-up", count=2, total=20, taken=403.01, other=other)
     [found] = log_findings.log_statements("a.log", [finding], "items")
     assert found.kind == kind
-    assert sentence(found).count("403.0") == (kind == "log-start-up")
+    assert write_sentence(found).count("403.0") == (kind == "log-start-up")
 
 
 def test_without_one_device_the_speedup_is_that_from_the_fewest():

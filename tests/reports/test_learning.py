@@ -194,7 +194,7 @@ def test_every_view_has_it():
     columns = ("items_to_target", "times_as_soon_as_one_device")
     lines = [tuple(map(line.get, columns)) for line in csv_lines(found)]
     assert lines == [("2000.0", ""), ("2000.0", "1.5")]
-    names = report_files.file_renderers(found)
+    names = report_files.list_file_renderers(found)
     assert len([name for name in names if "_over_" in name]) == 4
     assert "Learning" in page_of(found)
 

@@ -86,8 +86,8 @@ def test_a_ratio_of_single_runs_keeps_the_note_that_a_rate_is_corrected():
     "render",
     [
         table.format_text,
-        lambda made: answer_text.brief_text(made, Path("results")),
-        lambda made: answer_text.full_text(made, Path("results")),
+        lambda made: answer_text.format_briefly(made, Path("results")),
+        lambda made: answer_text.format_in_full(made, Path("results")),
     ],
     ids=["table.md", "terminal", "--full"],
 )
@@ -165,14 +165,14 @@ def test_neither_tables_nor_sentences_contain_a_speedup_that_load_hides():
     speedup = f"{two.metric(SPEEDUP).value:.2f}"
     for text in (
         table.format_text(made),
-        answer_text.full_text(made, Path("results")),
+        answer_text.format_in_full(made, Path("results")),
         csv_table.render(made).decode(),
         json_report.render(made).decode(),
         scaling.render(made).decode(),
     ):
         assert speedup not in text
     assert made.rows[1] not in made.losses
-    assert conclusions.missing_run_commands(made.series[0]) == []
+    assert conclusions.list_missing_run_commands(made.series[0]) == []
 
 
 def test_a_row_beside_a_corrected_baseline_is_judged_by_what_its_speedup_contains():

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from rnn_scaling.analysis import rows
-from rnn_scaling.analysis.confidence import interval_over_runs
+from rnn_scaling.analysis.confidence import compute_interval_over_runs
 from rnn_scaling.analysis.metrics import METRICS, Metric
 from rnn_scaling.reports import conclusions, csv_table, json_report, table
 from rnn_scaling.reports.page import scaling
@@ -21,7 +21,7 @@ from tests.support.views import csv_lines, json_of, page_of
 
 def on_several(measured):
     return (
-        interval_over_runs([3.25e9])
+        compute_interval_over_runs([3.25e9])
         if measured.rate and measured.num_devices > 1
         else None
     )

@@ -5,7 +5,7 @@ import pytest
 from rnn_scaling.analysis.metrics import MODEL_METRICS
 from rnn_scaling.reports import conclusions, csv_table, scaling_data, table
 from rnn_scaling.reports.page import scaling
-from rnn_scaling.reports.report_files import file_renderers
+from rnn_scaling.reports.report_files import list_file_renderers
 from tests.support.answers import lead
 from tests.support.records import changed
 from tests.support.scaling_runs import of, timed
@@ -148,7 +148,7 @@ def test_pictures_have_all_models_and_no_rates_of_different_units():
     names = [metric.name for metric in group.picture_metrics]
     assert {"speedup", "efficiency", "flops_per_second"} <= {*names}
     assert len([name for name in names if name.endswith("s_per_second")]) == 1
-    pictures = [name for name in file_renderers(made) if name.endswith(".svg")]
+    pictures = [name for name in list_file_renderers(made) if name.endswith(".svg")]
     assert pictures == [f"{name}.svg" for name in names]
     points = [points[0] for _, points in group.efficiency_over_work.series_points]
     places = [(place, efficiency.value) for place, efficiency, _ in points]

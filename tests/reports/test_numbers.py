@@ -5,10 +5,14 @@ import re
 
 import pytest
 
-from rnn_scaling.analysis.confidence import Interval, divide_rates, interval_over_runs
+from rnn_scaling.analysis.confidence import (
+    Interval,
+    compute_interval_over_runs,
+    divide_rates,
+)
 from rnn_scaling.analysis.interval_kinds import Basis, EnergySource, IntervalKind, Note
 from rnn_scaling.reports import series_statements, wording
-from rnn_scaling.reports.wording import interval_text
+from rnn_scaling.reports.wording import format_interval_kind
 
 
 def interval(value, low, high):
@@ -33,7 +37,7 @@ def test_an_interval_says_how_many_digits_its_number_has(
 
 
 def test_rounding_errors_are_no_interval():
-    runs = interval_over_runs([0.3, 0.1 + 0.2, 0.3])
+    runs = compute_interval_over_runs([0.3, 0.1 + 0.2, 0.3])
     assert runs.half_width > 0
     assert wording.format_interval(runs.scaled(1000), 1) == "300.0"
 
@@ -42,7 +46,9 @@ def test_a_number_without_an_interval_has_four_digits():
     assert [
         wording.format_plain(value, 1) for value in (13831.26, 88.31, 0.0, 100.0)
     ] == ["13,830", "88.3", "0.0", "100.0"]
-    assert wording.format_interval(interval_over_runs([13831.26]), 1) == "13,830"
+    assert (
+        wording.format_interval(compute_interval_over_runs([13831.26]), 1) == "13,830"
+    )
     assert wording.format_interval(None, 1) == "n/a"
 
 
@@ -65,7 +71,7 @@ def test_every_printed_ratio_holds_within_the_printed_rounding():
         )
         k = random_.randint(1, 4)
         one, many = (
-            interval_over_runs(
+            compute_interval_over_runs(
                 [mean * grown * 10 ** random_.gauss(0, scatter / 4) for _ in range(k)]
             )
             for grown in (1, n * random_.uniform(0.4, 1.1))
@@ -91,8 +97,8 @@ def test_every_printed_ratio_holds_within_the_printed_rounding():
 
 def test_runs_that_differ_by_a_factor_get_that_factor_and_no_interval_that_says_nothing():
     one, many = (
-        interval_over_runs([14342 * 1.9, 14342 / 1.9]),
-        interval_over_runs([16656 * 2.3, 16656 / 2.3]),
+        compute_interval_over_runs([14342 * 1.9, 14342 / 1.9]),
+        compute_interval_over_runs([16656 * 2.3, 16656 / 2.3]),
     )
     cells = [
         wording.format_interval(value, digits)
@@ -105,8 +111,8 @@ def test_runs_that_differ_by_a_factor_get_that_factor_and_no_interval_that_says_
         "5.29",
     ]
     assert many.high > 1e8  # as data the interval stays
-    assert "[" in wording.format_interval(interval_over_runs([100, 130]), 1)
-    shared = divide_rates(one, interval_over_runs([10.0, 10.0])).scaled(50)
+    assert "[" in wording.format_interval(compute_interval_over_runs([100, 130]), 1)
+    shared = divide_rates(one, compute_interval_over_runs([10.0, 10.0])).scaled(50)
     assert shared.is_wide and shared.spread == pytest.approx(3.61)
 
 
@@ -128,9 +134,9 @@ def test_points_are_rounded_up_to_what_can_be_remembered():
 
 def test_each_kind_of_interval_has_words():
     for basis in Basis:
-        text = interval_text(IntervalKind(basis, (3, 5)))
+        text = format_interval_kind(IntervalKind(basis, (3, 5)))
         assert bool(text) == (basis is not Basis.UNKNOWN)
     notes = (Note.POOLED, Note.PRINTED)
     energy = EnergySource(("package",), (("dram", "needs root"),))
     runs = IntervalKind(Basis.RUNS, (3, 5), notes, energy)
-    assert len(interval_text(runs).split("; ")) == 5
+    assert len(format_interval_kind(runs).split("; ")) == 5

@@ -11,8 +11,8 @@ import statistics
 
 from rnn_scaling.analysis.student import t_quantile
 from rnn_scaling.reports import conclusions, headline, table
-from rnn_scaling.reports.series_statements import series_text
-from rnn_scaling.reports.wording import sentences
+from rnn_scaling.reports.series_statements import format_series
+from rnn_scaling.reports.wording import write_sentences
 from tests.support.records import changed
 from tests.support.scaling_runs import of, run
 from tests.support.views import csv_lines
@@ -297,13 +297,13 @@ def test_no_sentence_says_more_than_the_tables():
             for statement in conclusions.answer_statements(made)
             if statement.kind not in headline.KINDS
         ]
-        lead = sentences(details)
+        lead = write_sentences(details)
         lines = lines_of(made)
         text = table.format_text(made)
         everything = [
             lead,
-            conclusions.overview_text(made),
-            *(series_text(each) for each in made.series),
+            conclusions.format_overview(made),
+            *(format_series(each) for each in made.series),
         ]
         for said in everything:
             assert "can be judged" not in said.replace("cannot be judged", "")
@@ -316,12 +316,12 @@ def test_no_sentence_says_more_than_the_tables():
                 assert number in text or number in answer_of_parts(made), (number, said)
         for each in made.series:
             section = text.split(f"### {each.title}\n")[1].split("\n### ")[0]
-            for number in WITH_INTERVAL.findall(series_text(each)):
+            for number in WITH_INTERVAL.findall(format_series(each)):
                 assert number in section or number in map(
                     turned, part_lines(each)[-1]
                 ), (number, section)
-            judge_sentence(series_text(each), each, lines)
-            judge_conditions(series_text(each), each)
+            judge_sentence(format_series(each), each, lines)
+            judge_conditions(format_series(each), each)
         judge_conditions_of_all(lead, made)
         # Rows of several processes scatter by themselves: beside rows of one, the oracle's degrees are others.
         kinds = {row.is_distributed for row in made.rows}
@@ -342,7 +342,9 @@ def answer_of_parts(made):
 
 def part_lines(series):
     """Return the lines of a series' table of parts."""
-    return [line for grid in table.parts_section(series).grids for line in grid.lines]
+    return [
+        line for grid in table.make_parts_section(series).grids for line in grid.lines
+    ]
 
 
 def turned(cell):
@@ -442,7 +444,7 @@ def judge_conditions_of_all(lead, made):
 
 
 def judge_overview(made, lines):
-    stated = {each.kind: each.values for each in conclusions.overview_statements(made)}
+    stated = {each.kind: each.values for each in conclusions.state_overview(made)}
     span = stated.get("efficiency-range") or stated.get("efficiency-range-mixed")
     if span is None or "single-runs" in stated:
         return

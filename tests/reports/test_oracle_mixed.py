@@ -12,8 +12,8 @@ from rnn_scaling.config import registry
 from rnn_scaling.records.options import Options
 from rnn_scaling.reports import cautions, conclusions, csv_table, headline, table
 from rnn_scaling.reports.page import scaling
-from rnn_scaling.reports.series_statements import series_text
-from rnn_scaling.reports.wording import sentences
+from rnn_scaling.reports.series_statements import format_series
+from rnn_scaling.reports.wording import write_sentences
 from tests.reports.test_oracle import WITH_INTERVAL, answer_of_parts
 from tests.support.records import changed
 from tests.support.scaling_runs import of, run
@@ -172,12 +172,12 @@ def test_no_sentence_on_several_programs_says_more_than_their_records():
             for statement in conclusions.answer_statements(made)
             if statement.kind not in headline.KINDS
         ]
-        lead = sentences(details)
+        lead = write_sentences(details)
         text = table.format_text(made)
         answer_texts = [
             lead,
-            conclusions.overview_text(made),
-            *map(series_text, made.series),
+            conclusions.format_overview(made),
+            *map(format_series, made.series),
         ]
         for answer_text in answer_texts:
             for number in WITH_INTERVAL.findall(answer_text):
@@ -187,8 +187,8 @@ def test_no_sentence_on_several_programs_says_more_than_their_records():
                 )
         for paragraph in (
             *answer_texts,
-            *cautions.caution_texts(made),
-            *cautions.opening_paragraphs(made),
+            *cautions.format_cautions(made),
+            *cautions.write_opening_paragraphs(made),
         ):
             assert paragraph == "" or paragraph.endswith("."), paragraph
             assert not re.search(
@@ -213,7 +213,7 @@ def test_no_sentence_on_several_programs_says_more_than_their_records():
                 "loss is no longer finite",
                 "one physical GPU",
             )
-            if word in " ".join(cautions.caution_texts(made))
+            if word in " ".join(cautions.format_cautions(made))
         }
     assert len(seen) == 7, seen
 
@@ -284,7 +284,7 @@ def is_wrong(run):
 
 
 def judge_hand_made(made):
-    for statement in cautions.hand_made_strong_scaling(made):
+    for statement in cautions.find_hand_made_strong_scaling(made):
         sizes = re.findall(
             r"--batch_size=(\d+) on (\d+) device", " ".join(statement.values["sizes"])
         )
@@ -294,7 +294,7 @@ def judge_hand_made(made):
 
 
 def judge_losses(made):
-    caution = " ".join(cautions.caution_texts(made))
+    caution = " ".join(cautions.format_cautions(made))
     runs = dict(made.named_runs)
     ends = {name: run for name, run in runs.items() if run.batches.loss[-1:] == (None,)}
     lost = [
@@ -309,7 +309,7 @@ def judge_losses(made):
 
 def judge_constant(made, series):
     """Check that the stated work of a device agrees with every record."""
-    note = scaling._series_section(series).notes[0]
+    note = scaling._make_series_section(series).notes[0]
     configs = []
     for row in series.rows:
         configs += [run.config for run in row.records]

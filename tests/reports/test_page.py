@@ -12,7 +12,7 @@ from rnn_scaling.commands import report
 from rnn_scaling.records.own_files import EDGE_BYTES
 from rnn_scaling.reports import conclusions, curves, scaling_data, table
 from rnn_scaling.reports.page import document, scaling
-from rnn_scaling.reports.series_statements import series_text
+from rnn_scaling.reports.series_statements import format_series
 from tests.support.scaling_runs import (
     attributed,
     of,
@@ -65,8 +65,8 @@ def test_the_page_is_one_file_with_every_number_and_escapes_names(tmp_path):
     assert not re.search(r"url\((?!#)", text)
     plain = _plain(text)
     for each in made.series:
-        assert series_text(each) in plain
-        for row in table.series_rates(each).grids[0].lines:
+        assert format_series(each) in plain
+        for row in table.list_series_rates(each).grids[0].lines:
             assert all(cell in plain for cell in row)
     assert "X: out of memory" in plain and "rnn_scaling.report/1" in text[:EDGE_BYTES]
 
@@ -199,8 +199,8 @@ def test_weak_and_strong_scaling_have_an_answer_and_pictures_of_their_own(tmp_pa
     said = conclusions.answer_text(made)
     assert said.startswith("Weak scaling: ")
     assert "Strong scaling: cudnn_lstm, independent," in said
-    assert conclusions.overview_text(made).startswith("Weak scaling: 2 series reach")
-    assert "strong" not in conclusions.overview_text(made)
+    assert conclusions.format_overview(made).startswith("Weak scaling: 2 series reach")
+    assert "strong" not in conclusions.format_overview(made)
     text = page_of(made)
     assert text.count('id="fig-speedup-t"') == text.count('id="fig-speedup-1-t"') == 1
     assert text.count("<h3>Strong scaling</h3>") == 2, (

@@ -192,7 +192,7 @@ def drawn_boxes(monkeypatch, render):
                 boxes.append((text.get_text(), text.get_window_extent()))
         return b""
 
-    monkeypatch.setattr(charts.figures, "as_file", find_texts)
+    monkeypatch.setattr(charts.figures, "draw_to_file", find_texts)
     render()
     return boxes
 

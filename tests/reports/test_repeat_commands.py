@@ -51,7 +51,7 @@ def test_what_the_commands_run_leaves_no_part_of_the_loss_unknown(
         )
         for run in plan(lists, num_gpus=0, num_cores=8):
             flat = run.config.flat()
-            items = [1000 * scale.num_devices(flat)] * 40
+            items = [1000 * scale.count_devices(flat)] * 40
             records.append(
                 make_record(config=flat, seconds=[0.1] * 40, items=items, warmup=10)
             )

@@ -11,7 +11,7 @@ from rnn_scaling.analysis.statements import state
 from rnn_scaling.records.folder import Folder, RunFile
 from rnn_scaling.reports import answer_text, cautions, conclusions, start_up, table
 from rnn_scaling.reports.summary import summarise
-from rnn_scaling.reports.wording import sentence as sentence_of
+from rnn_scaling.reports.wording import write_sentence as sentence_of
 from tests.support.records import changed as altered
 from tests.support.scaling_runs import attributed, of, run, timed
 
@@ -24,10 +24,10 @@ def test_load_and_differences_stand_before_the_numbers():
     runs = attributed()
     known = [altered(r, environment={**quiet, "cpu": "X"}) for r in runs[:-1]]
     other = altered(runs[-1], environment={**busy, "cpu": "Y"})
-    said = " ".join(cautions.caution_texts(of([*known, other])))
+    said = " ".join(cautions.format_cautions(of([*known, other])))
     assert "load of other processes" in said and "40.0%" in said
     assert "CPU model (X; Y)" in said
-    assert "load" not in " ".join(cautions.caution_texts(of(known)))
+    assert "load" not in " ".join(cautions.format_cautions(of(known)))
 
 
 def test_the_three_speedups_differ_by_what_is_spent_once():
@@ -73,14 +73,14 @@ def test_names_of_files_keep_their_spelling():
 
 def test_strong_scaling_made_by_hand_is_pointed_to_its_option():
     runs = [timed(n, 100 * n, batch_size=64 // n) for n in (1, 2, 4)]
-    [statement] = cautions.hand_made_strong_scaling(of(runs))
+    [statement] = cautions.find_hand_made_strong_scaling(of(runs))
     assert "--batch_size=16 on 4 devices" in statement.values["sizes"]
     assert statement.values["total"] == 64
     assert statement in cautions.make_statements(of(runs))
-    assert not cautions.hand_made_strong_scaling(
+    assert not cautions.find_hand_made_strong_scaling(
         of([*runs, timed(1, 100, batch_size=32)])
     ), "a sweep over batch sizes is no such thing"
-    assert not cautions.hand_made_strong_scaling(of(runs[1:2]))
+    assert not cautions.find_hand_made_strong_scaling(of(runs[1:2]))
 
 
 def on(cpu, runs, cores=8):
@@ -152,7 +152,7 @@ def test_a_loss_of_many_times_its_start_is_in_the_brief_text():
     batches = {"warmup": 1, "seconds": [9.0, 1.0, 1.0], "items": [1, 100, 100]}
     grown = altered(run(1, 100.0), batches={**batches, "loss": [9.2, 9.2, 920_000.0]})
     summary = of([grown])
-    [statement] = cautions.loss_statements(summary)
+    [statement] = cautions.state_losses(summary)
     assert statement.kind == "loss-grew"
-    brief = answer_text.brief_text(summary, Path("out"))
+    brief = answer_text.format_briefly(summary, Path("out"))
     assert sentence_of(statement) in brief

@@ -58,7 +58,9 @@ def test_the_json_has_every_number_of_the_table_with_its_kind():
 def test_seconds_times_rate_are_the_words_of_a_run():
     made = of([timed(2, rate) for rate in (90, 110, 170)])
     [(row,)] = [each.rows for each in made.series]
-    assert summary.mean_seconds(row) * row.rate.value == pytest.approx(30 * 2000)
+    assert summary.compute_mean_seconds(row) * row.rate.value == pytest.approx(
+        30 * 2000
+    )
     header, line = csv_table.render(made).decode().splitlines()
     cells = dict(zip(header.split(","), next(csv.reader([line]))))
     assert float(cells["seconds"]) * float(cells["words_per_second"]) == pytest.approx(
@@ -71,14 +73,14 @@ def test_a_kind_of_report_is_a_row(monkeypatch):
         "rnn_scaling.reports.csv_table", "the same again", file="again.csv"
     )
     monkeypatch.setitem(registry.REPORTS, "again", row)
-    files = report_files.file_renderers(of(series()))
+    files = report_files.list_file_renderers(of(series()))
     assert {report.file for report in registry.REPORTS.values()} <= files.keys()
     assert "again.csv" in files
     assert files["again.csv"]() == files["table.csv"]()
 
 
 def test_the_report_knows_every_file_that_it_wrote(tmp_path):
-    for name, render in report_files.file_renderers(of(series())).items():
+    for name, render in report_files.list_file_renderers(of(series())).items():
         (tmp_path / name).write_bytes(render())
         assert is_own(tmp_path / name), name
 

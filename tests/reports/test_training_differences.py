@@ -11,7 +11,7 @@ from rnn_scaling.records import folder
 from rnn_scaling.records.options import Options
 from rnn_scaling.reports import conclusions
 from rnn_scaling.reports.summary import summarise
-from rnn_scaling.reports.wording import sentence
+from rnn_scaling.reports.wording import write_sentence
 from tests.reports.test_learning import falling, recorded
 from tests.support.scaling_runs import without_pictures
 
@@ -53,7 +53,7 @@ def test_a_report_begins_with_losses_that_differ_on_more_devices(tmp_path, capsy
     with without_pictures():
         assert report.main([str(path)]) == 0
     answer, _, _ = capsys.readouterr().out.partition("of the ideal")
-    assert sentence(first) in answer
+    assert write_sentence(first) in answer
     assert remedy.values["command"] in answer
     content = json.loads((path / "report.json").read_text())
     assert content["statements"][0]["kind"] == "other-losses"

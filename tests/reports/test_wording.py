@@ -10,7 +10,7 @@ import pytest
 
 from rnn_scaling.analysis.attribution import LossPartName
 from rnn_scaling.analysis.comparison import differences
-from rnn_scaling.analysis.facts.separation import VARIABLES, variable_fact
+from rnn_scaling.analysis.facts.separation import VARIABLES, make_variable_fact
 from rnn_scaling.analysis.facts.table import FACTS
 from rnn_scaling.analysis.statements import Statement
 from rnn_scaling.reports import wording
@@ -73,7 +73,7 @@ def check_template(kind, template, count):
         for name in re.findall(r"{(\w+)}", spec):
             values.setdefault(name, count + 1)
     statement = Statement(kind, "series", values)
-    text = wording.sentence(statement)
+    text = wording.write_sentence(statement)
     assert text and not re.search(r"[{}]|  |\bnan\b", text), (kind, text)
     assert json.loads(json.dumps(statement.data()))["kind"] == kind
 
@@ -106,12 +106,12 @@ def test_kit(spec, value, expected):
 
 def test_a_kind_without_a_template_is_an_error():
     with pytest.raises(KeyError):
-        wording.sentence(Statement("there is no such kind"))
+        wording.write_sentence(Statement("there is no such kind"))
 
 
 NAMES_OF_EFFECTS = {
     *(fact.effect or fact.name for fact in FACTS),
-    *(variable_fact(start).effect for start in VARIABLES),
+    *(make_variable_fact(start).effect for start in VARIABLES),
     *differences.WORK_OPTIONS.values(),
     *differences.MEASURING_OPTIONS.values(),
     *(part.value for part in LossPartName if part is not LossPartName.UNEXPLAINED),
@@ -120,10 +120,10 @@ NAMES_OF_EFFECTS = {
 
 def test_every_effect_has_a_phrase_in_the_unit_of_the_runs():
     for name in NAMES_OF_EFFECTS:
-        text = wording.sentence(Statement(name, values={"unit": "tokens"}))
+        text = wording.write_sentence(Statement(name, values={"unit": "tokens"}))
         assert text and "{" not in text and "items/s" not in text
 
 
 def test_a_paragraph_repeats_no_sentence():
     advice = Statement("quiet-machine")
-    assert wording.sentences([advice, advice]) == wording.sentence(advice)
+    assert wording.write_sentences([advice, advice]) == wording.write_sentence(advice)

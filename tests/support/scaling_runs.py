@@ -179,11 +179,11 @@ def resolved(rate, n=1, mode="independent", data="device", positions=None, **opt
 
 def without_pictures():
     """Patch the report to write no pictures, which take a second."""
-    file_renderers = report_files.file_renderers
+    file_renderers = report_files.list_file_renderers
     kept = ("report.html", "report.json", "table.md", "table.csv")
     return mock.patch.object(
         report_files,
-        "file_renderers",
+        "list_file_renderers",
         lambda summary: {
             name: render
             for name, render in file_renderers(summary).items()

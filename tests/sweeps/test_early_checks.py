@@ -69,7 +69,7 @@ def test_load_of_other_processes_gives_a_warning(load, warns):
 def test_warnings_come_before_the_runs_unless_a_launcher_starts_them_elsewhere(
     monkeypatch, capsys, tmp_path
 ):
-    monkeypatch.setattr(suite_trainer, "available_cores", lambda: [0, 1])
+    monkeypatch.setattr(suite_trainer, "list_available_cores", lambda: [0, 1])
     monkeypatch.setattr(early_checks, "check_load", lambda: ["busy"])
     words = [
         f"--out={tmp_path}/out",

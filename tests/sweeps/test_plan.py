@@ -15,7 +15,7 @@ def plan(num_gpus=0, num_cores=2, **lists):
 
 def test_default_sweep_is_every_kernel_of_the_cell_by_the_swept_modes_by_devices():
     runs = plan()
-    modes = registry.swept_modes()
+    modes = registry.list_swept_modes()
     assert {"independent", "parameter_server", "replicated"} <= {
         run.flags["variable_update"] for run in runs
     }
@@ -56,9 +56,9 @@ def test_a_sweep_over_cells_has_the_kernels_that_compute_each():
 
 
 def test_workers_are_an_axis_of_modes_that_have_them():
-    modes = registry.swept_modes(True)
+    modes = registry.list_swept_modes(True)
     assert {"collective_all_reduce", "distributed_independent"} <= set(modes)
-    assert not set(modes) & set(registry.swept_modes())
+    assert not set(modes) & set(registry.list_swept_modes())
     runs = plan(num_workers=[1, 2], encoder_type=["cudnn_lstm"])
     assert [run.name for run in runs] == [
         f"cudnn_lstm-{mode}-1-num_workers={n}" for mode in modes for n in (1, 2)

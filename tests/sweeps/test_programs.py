@@ -33,7 +33,7 @@ from rnn_scaling.sweeps.axes import split_axes
 from rnn_scaling.sweeps.program_options import TrainerOptions
 from rnn_scaling.sweeps.program_trainer import ProgramTrainer
 from rnn_scaling.system.machine import gpus
-from rnn_scaling.system.machine.cores import first_cores
+from rnn_scaling.system.machine.cores import list_first_cores
 from rnn_scaling.system.processes import process
 from tests.support.names_taken import KINDS, put
 from tests.support.paths import ROOT
@@ -117,13 +117,13 @@ def test_every_end_of_a_trainer_is_a_row(tmp_path, capsys):
     assert read.throughput.seconds == pytest.approx(7 * 0.0025)
     assert read.log_format == PATTERN.removeprefix("--log_format=")
     assert read.environment.started and not read.environment.packages
-    assert read.resolved.cpu_affinity == tuple(first_cores(2))
+    assert read.resolved.cpu_affinity == tuple(list_first_cores(2))
     for how, reason in ENDS.items():
         error = found[how].error
         assert f"{error.type}: {error.message}".startswith(reason), how
         assert found[how].status == "failed" and found[how].throughput is None
     log = (tmp_path / "out/stand_in-2-how=steps.log.txt").read_text()
-    assert f"cores {first_cores(2)} devices 2\n" in log and "on stderr\n" in log
+    assert f"cores {list_first_cores(2)} devices 2\n" in log and "on stderr\n" in log
     said = capsys.readouterr().err
     assert "how=late: " in said and "\x1b" not in said
     hidden = [path.name for path in (tmp_path / "out").glob(".*")]
@@ -138,8 +138,8 @@ def test_a_log_that_tells_the_rate_alone_is_a_row_with_its_speedup(tmp_path, cap
     assert go(tmp_path, *words) == 0
     one, two = records(tmp_path).values()
     log = (tmp_path / "out/stand_in-1.log.txt").read_text()
-    assert f"cores {first_cores(1)} devices 1\n" in log
-    assert one.resolved.cpu_affinity == tuple(first_cores(1))
+    assert f"cores {list_first_cores(1)} devices 1\n" in log
+    assert one.resolved.cpu_affinity == tuple(list_first_cores(1))
     rate = two.throughput
     assert rate.items_per_second == 2000.0
     assert rate.items is None

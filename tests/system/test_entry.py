@@ -449,7 +449,7 @@ Restart your program.
 def test_the_line_of_an_error_is_its_message_its_type_or_the_cause_in_a_graph(
     error, line
 ):
-    assert entry.first_line(error) == line
+    assert entry.find_first_line(error) == line
 
 
 def test_a_file_is_not_called_missing_where_a_folder_is_needed(tmp_path):

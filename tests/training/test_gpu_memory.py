@@ -57,5 +57,10 @@ def test_the_peak_of_every_gpu_is_kept(tf, monkeypatch):
 
     peaks = {GPUS[0]: {"current": 1, "peak": 7}, GPUS[1]: {"current": 1, "peak": 9}}
     monkeypatch.setattr(tf.config.experimental, "get_memory_info", peaks.__getitem__)
-    assert local.peak_device_bytes(local.Engine(0, 1, GPUS, CPU, "GPU", 2)) == [7, 9]
-    assert local.peak_device_bytes(local.Engine(0, 1, (CPU,), CPU, "CPU", 1)) is None
+    assert local.read_peak_device_bytes(local.Engine(0, 1, GPUS, CPU, "GPU", 2)) == [
+        7,
+        9,
+    ]
+    assert (
+        local.read_peak_device_bytes(local.Engine(0, 1, (CPU,), CPU, "CPU", 1)) is None
+    )

@@ -109,7 +109,7 @@ def test_only_some_towers_are_affected_if_the_others_are_right():
 
 def test_a_small_difference_is_not_rounded_to_zero():
     fault = Statement("network-part", values={"part": "network", "off": 0.00013})
-    assert "0.013 %" in wording.sentence(fault)
+    assert "0.013 %" in wording.write_sentence(fault)
 
 
 def test_a_tower_that_goes_too_far_alone_has_another_learning_rate():

@@ -99,31 +99,32 @@ def make_statements(costs: Sequence[MachineCost]) -> list[Statement]:
     ]
     if not complete:
         return []
-    fastest = max(complete, key=_max_rate)
+    fastest = max(complete, key=_find_max_rate)
     answer = []
     if len(complete) > 1:
         answer.append(state("machines-series", fastest[0].series, series=len(complete)))
     if any(cost.rate.ends is None for cost in fastest):
         return [*answer, state("machines-without-interval")]
     num_others = sum(
-        _cheapest_folder(series) != _cheapest_folder(fastest) for series in complete
+        _find_cheapest_folder(series) != _find_cheapest_folder(fastest)
+        for series in complete
     )
     if num_others:
         answer.append(
             state("machines-series-differ", others=num_others, series=len(complete))
         )
-    return [*answer, *_cheapest_statements(fastest), _fastest_statement(fastest)]
+    return [*answer, *_state_cheapest(fastest), _state_fastest(fastest)]
 
 
-def _max_rate(series: Sequence[MachineCost]) -> float:
+def _find_max_rate(series: Sequence[MachineCost]) -> float:
     return max(cost.rate.value for cost in series)
 
 
-def _cheapest_folder(series: Sequence[MachineCost]) -> str:
+def _find_cheapest_folder(series: Sequence[MachineCost]) -> str:
     return min(series, key=lambda cost: cost.cost.value).folder
 
 
-def _cheapest_statements(costs: Sequence[MachineCost]) -> list[Statement]:
+def _state_cheapest(costs: Sequence[MachineCost]) -> list[Statement]:
     """Return the cheapest machine, and the price at which it costs as much as the second."""
     first, second, tied_names = _rank_machines(costs, lambda cost: cost.cost.inverse())
     common = {
@@ -147,7 +148,7 @@ def _cheapest_statements(costs: Sequence[MachineCost]) -> list[Statement]:
     ]
 
 
-def _fastest_statement(costs: Sequence[MachineCost]) -> Statement:
+def _state_fastest(costs: Sequence[MachineCost]) -> Statement:
     first, second, tied_names = _rank_machines(costs, lambda cost: cost.rate)
     kind = "machines-fastest-unclear" if tied_names else "machines-fastest"
     return state(

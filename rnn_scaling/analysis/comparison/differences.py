@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from rnn_scaling.analysis import disturbance, load_effect
 from rnn_scaling.analysis.facts.readers import NOT_REPORTED
-from rnn_scaling.analysis.facts.separation import WITHOUT_EFFECT, variable_fact
+from rnn_scaling.analysis.facts.separation import WITHOUT_EFFECT, make_variable_fact
 from rnn_scaling.analysis.facts.table import (
     CAUTION,
     FACTS,
@@ -24,12 +24,12 @@ from rnn_scaling.analysis.facts.table import (
     Severity,
 )
 from rnn_scaling.analysis.grouping import group_by
-from rnn_scaling.analysis.keys import compared_options
+from rnn_scaling.analysis.keys import list_compared_options
 from rnn_scaling.analysis.metrics import find_common_unit
 from rnn_scaling.analysis.statements import Statement, state
 from rnn_scaling.config import scale
 from rnn_scaling.config.conditions import END_OPTIONS
-from rnn_scaling.config.naming import TRAINER, recorded_work
+from rnn_scaling.config.naming import TRAINER, find_recorded_work
 from rnn_scaling.records.options import DEFAULTS, UNKNOWN
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.system.machine.load import NOTICEABLE_LOAD
@@ -38,7 +38,7 @@ NOT_RECORDED = "not-recorded"  # the effect if one side lacks the value
 _MAX_LISTED = 3  # values of one side
 
 
-def _effects_by_option(options: Mapping[str, Sequence[str]]) -> dict[str, str]:
+def _group_effects_by_option(options: Mapping[str, Sequence[str]]) -> dict[str, str]:
     """Return option -> effect from effect -> options."""
     effects: dict[str, str] = {}
     for effect, names in options.items():
@@ -47,7 +47,7 @@ def _effects_by_option(options: Mapping[str, Sequence[str]]) -> dict[str, str]:
 
 
 # Options that change the amount or kind of work.
-WORK_OPTIONS = _effects_by_option(
+WORK_OPTIONS = _group_effects_by_option(
     {
         "other-network": ("model",),
         "operations": (
@@ -95,7 +95,7 @@ WORK_OPTIONS = _effects_by_option(
     }
 )
 # Options that change how a run is measured.
-MEASURING_OPTIONS = _effects_by_option(
+MEASURING_OPTIONS = _group_effects_by_option(
     {
         "shorter-warm-up": ("num_warmup_batches",),
         "fewer-batches": ("num_batches",),
@@ -149,7 +149,7 @@ class Difference:
         return self.severity is INCOMPARABLE
 
 
-def missing_configurations(labels: Sequence[str]) -> Difference:
+def list_missing_configurations(labels: Sequence[str]) -> Difference:
     """Return the difference that configurations were not run on the second side."""
     return Difference(
         "missing configurations",
@@ -187,7 +187,7 @@ def find_differences(
     differences += _compare_variables(a, b) + _compare_loads(a, b)
     for fact in FACTS:
         options = fact.deciding_options
-        common = _option_sets(a, options) & _option_sets(b, options)
+        common = _list_option_sets(a, options) & _list_option_sets(b, options)
         matching_a = [run for run in a if run.options(options) in common]
         matching_b = [run for run in b if run.options(options) in common]
         differences += _compare_fact(fact, matching_a, matching_b)
@@ -202,7 +202,7 @@ def find_differences_inside(records: Sequence[RunRecord]) -> list[Difference]:
       second. Load of all runs is both.
     """
     runs = list(map(_RunFacts, records))
-    differences = _disturbed_run_loads(runs)
+    differences = _list_loads_of_disturbed_runs(runs)
     any_on_gpu = any(run.on_gpu for run in runs)
     groups: dict[tuple[str, ...], dict[Any, list[_RunFacts]]] = {}
     for fact in FACTS:
@@ -239,7 +239,7 @@ class _RunFacts:
 
     @property
     def num_devices(self) -> int:
-        return scale.num_devices(self.record.options)
+        return scale.count_devices(self.record.options)
 
     def options(self, names: tuple[str, ...]) -> tuple[Any, ...]:
         """Return the values of options; None for unknown values."""
@@ -249,7 +249,7 @@ class _RunFacts:
 Side = Sequence[_RunFacts]
 
 
-def _option_sets(side: Side, names: tuple[str, ...]) -> set[tuple[Any, ...]]:
+def _list_option_sets(side: Side, names: tuple[str, ...]) -> set[tuple[Any, ...]]:
     return {run.options(names) for run in side}
 
 
@@ -284,8 +284,8 @@ def _compare_fact(fact: Fact, a: Side, b: Side) -> list[Difference]:
         severity = INCOMPARABLE if fact.is_vital else CAUTION
     elif not _values_differ(fact, values_a, values_b):
         return []
-    first = _distinct_values(fact, values_a)
-    second = _distinct_values(fact, values_b)
+    first = _list_distinct_values(fact, values_a)
+    second = _list_distinct_values(fact, values_b)
     return [Difference(fact.name, first, second, effect, severity)]
 
 
@@ -326,7 +326,7 @@ def _split_usual(fact: Fact, runs: Side) -> tuple[Side, Side]:
     return parts.get(True, []), parts.get(False, [])
 
 
-def _distinct_values(fact: Fact, values: Sequence[Any]) -> tuple[Any, ...]:
+def _list_distinct_values(fact: Fact, values: Sequence[Any]) -> tuple[Any, ...]:
     """Return the values as texts, or the median of numbers that have a tolerance."""
     recorded = [value for value in values if value is not None]
     numbers = [value for value in recorded if value != NOT_REPORTED]
@@ -340,8 +340,8 @@ def _distinct_values(fact: Fact, values: Sequence[Any]) -> tuple[Any, ...]:
 
 def _compare_options(a: Side, b: Side) -> list[Difference]:
     """Return the options that have no value in common."""
-    all_values_a = _option_values(a)
-    all_values_b = _option_values(b)
+    all_values_a = _list_option_values(a)
+    all_values_b = _list_option_values(b)
     num_devices_a = {run.num_devices for run in a}
     num_devices_b = {run.num_devices for run in b}
     differences = []
@@ -364,24 +364,24 @@ def _compare_options(a: Side, b: Side) -> list[Difference]:
     return differences
 
 
-def _option_values(side: Side) -> dict[str, dict[Any, None]]:
+def _list_option_values(side: Side) -> dict[str, dict[Any, None]]:
     """Return the values of each recorded option, as keys in their order."""
     values: dict[str, dict[Any, None]] = {}
     # Many runs share one object.
     distinct = {id(run.record.options): run.record.options for run in side}
     for options in distinct.values():
-        for name, value in compared_options(options).items():
+        for name, value in list_compared_options(options).items():
             values.setdefault(name, {})[value] = None
     return values
 
 
 def _compare_programs(a: Side, b: Side) -> list[Difference]:
     """Return the difference between the trainers, if it is not one of their options."""
-    programs_a = _user_programs(a)
-    programs_b = _user_programs(b)
+    programs_a = _list_user_programs(a)
+    programs_b = _list_user_programs(b)
     if set(programs_a) & set(programs_b):
-        work_a = _program_work(a)
-        work_b = _program_work(b)
+        work_a = _find_program_work(a)
+        work_b = _find_program_work(b)
         # If both record their work, their options show how it differs.
         if (work_a == (UNKNOWN,)) == (work_b == (UNKNOWN,)):
             return []
@@ -389,22 +389,22 @@ def _compare_programs(a: Side, b: Side) -> list[Difference]:
     name = f"--{TRAINER}"
     effect = "other-program"
     severity = CAUTION
-    if any(recorded_work(run.known_options) is None for run in (*a, *b)):
+    if any(find_recorded_work(run.known_options) is None for run in (*a, *b)):
         name = _OTHER_WORK
         effect = "work-not-recorded"
         severity = INCOMPARABLE
     return [Difference(name, programs_a, programs_b, effect, severity)]
 
 
-def _user_programs(side: Side) -> tuple[str, ...]:
+def _list_user_programs(side: Side) -> tuple[str, ...]:
     names = [run.known_options.get(TRAINER, _SUITE_TRAINER) for run in side]
     return tuple(dict.fromkeys(names))
 
 
-def _program_work(side: Side) -> tuple[Any, ...]:
+def _find_program_work(side: Side) -> tuple[Any, ...]:
     """Return the work of each program of a user; (UNKNOWN,) if one is not recorded."""
     programs = [run.known_options for run in side if TRAINER in run.known_options]
-    works = list(map(recorded_work, programs))
+    works = list(map(find_recorded_work, programs))
     if None in works:
         return (UNKNOWN,)
     texts = []
@@ -429,7 +429,7 @@ def _compare_variables(a: Side, b: Side) -> list[Difference]:
     names: set[str] = set().union(*(run.variables for run in (*a, *b)))
     differences = []
     for name in sorted(names):
-        differences += _compare_fact(variable_fact(name), a, b)
+        differences += _compare_fact(make_variable_fact(name), a, b)
     return differences
 
 
@@ -468,7 +468,7 @@ def _compute_loads(
         record = run.record
         if record.environment.load is None:
             continue
-        processes = disturbance.watched_cores(record, all_batches)
+        processes = disturbance.count_watched_cores(record, all_batches)
         share = max(getattr(process, field) for process in processes)
         compared_share = share
         if per_device:
@@ -511,7 +511,7 @@ def _compare_loads(a: Side, b: Side) -> list[Difference]:
     return differences
 
 
-def _disturbed_run_loads(runs: Side) -> list[Difference]:
+def _list_loads_of_disturbed_runs(runs: Side) -> list[Difference]:
     """Return the load of the disturbed runs."""
     differences = []
     for field, name in LOAD_NAMES.items():

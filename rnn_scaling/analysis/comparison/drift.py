@@ -130,8 +130,8 @@ def find_sessions(
       None if the sides are interleaved run by run, a side has no good run, or a good
       run has no recorded start.
     """
-    starts_before = _starts_s(runs_before)
-    starts_after = _starts_s(runs_after)
+    starts_before = _list_starts_s(runs_before)
+    starts_after = _list_starts_s(runs_after)
     if not starts_before or not starts_after:
         return None
     in_order = 0.0
@@ -142,7 +142,7 @@ def find_sessions(
             in_order += 0.5 if is_same else time_before < time_after
     share = in_order / (len(starts_before) * len(starts_after))
     if max(share, 1 - share) <= _MIN_PAIRS_IN_ORDER:
-        return _sessions_in_turns(runs_before, runs_after)
+        return _are_sessions_in_turns(runs_before, runs_after)
     mean_before = statistics.fmean(starts_before)
     mean_after = statistics.fmean(starts_after)
     spans = (
@@ -161,19 +161,22 @@ class _Start:
     configuration: Key
 
 
-def _sessions_in_turns(
+def _are_sessions_in_turns(
     runs_before: ComparedRuns, runs_after: ComparedRuns
 ) -> TwoSessions | None:
     """Return the sessions of two sides that took turns; None if runs are interleaved."""
     starts = sorted(
-        [*_side_starts(runs_before, False), *_side_starts(runs_after, True)],
+        [
+            *_list_starts_of_sides(runs_before, False),
+            *_list_starts_of_sides(runs_after, True),
+        ],
         key=lambda start: start.time_s,
     )
     if len({start.time_s for start in starts}) < len(starts):
         # Runs that start together have no order.
         return None
-    blocks = [list(block) for _, block in itertools.groupby(starts, _side)]
-    num_runs = sum(map(_most_repeats, blocks))
+    blocks = [list(block) for _, block in itertools.groupby(starts, _describe_side)]
+    num_runs = sum(map(_count_most_repeats, blocks))
     if len(blocks) - 1 >= _MIN_SWITCHES * (num_runs - 1):
         return None
     means = []
@@ -188,22 +191,24 @@ def _sessions_in_turns(
     return TwoSessions(tuple(spans), statistics.fmean(gaps), counts)
 
 
-def _side_starts(side: ComparedRuns, is_after: bool) -> list[_Start]:
+def _list_starts_of_sides(side: ComparedRuns, is_after: bool) -> list[_Start]:
     keys = build_keys(side.good_runs)
-    return [_Start(time_s, is_after, key) for time_s, key in zip(_starts_s(side), keys)]
+    return [
+        _Start(time_s, is_after, key) for time_s, key in zip(_list_starts_s(side), keys)
+    ]
 
 
-def _side(start: _Start) -> bool:
+def _describe_side(start: _Start) -> bool:
     return start.is_after
 
 
-def _most_repeats(block: Sequence[_Start]) -> int:
+def _count_most_repeats(block: Sequence[_Start]) -> int:
     """Return how many runs in a row the configuration with the most runs has."""
     counts = collections.Counter(start.configuration for start in block)
     return max(counts.values())
 
 
-def _starts_s(side: ComparedRuns) -> list[float]:
+def _list_starts_s(side: ComparedRuns) -> list[float]:
     """Return when the good runs of a side started; [] if a start is unknown."""
     starts = []
     for run in side.good_runs:

@@ -245,7 +245,7 @@ def judge(
     is_relative = bool(metric.ideal)
     common = [
         matching.exclude_disturbed_runs(configuration, question.paired, is_relative)
-        for configuration in _common_configurations(
+        for configuration in _list_common_configurations(
             runs_before, runs_after, configurations, metric
         )
     ]
@@ -270,7 +270,7 @@ def judge(
         changes=changes,
         results=tuple(results),
         differences=tuple(found),
-        accepted=_accepted_names(found, question),
+        accepted=_list_accepted_names(found, question),
         differences_inside=(
             ("before", _find_differences_inside(runs_before)),
             ("after", _find_differences_inside(runs_after)),
@@ -278,7 +278,7 @@ def judge(
         only_after=tuple([c.label for c in configurations if c.row_before is None]),
         exit_status=choose_exit_status(results, bool(obstacles)),
         only_before=tuple(only_before) if question.across else (),
-        machines=_machine_names(common[0]) if question.across else None,
+        machines=_list_machine_names(common[0]) if question.across else None,
         machine_ratios=tuple(_compute_machine_ratios(common, results)),
         machine_costs=tuple(
             costs.compute_costs(
@@ -292,7 +292,7 @@ def judge(
         changed_training=() if changes else _find_changed_training(common),
         step_time=LATENCY if is_inference(records) else STEP_TIME,
         batches_left_out=disturbance.count_batches_left_out(
-            matching.compared_runs(configuration.sides, is_relative)
+            matching.list_compared_runs(configuration.sides, is_relative)
             for configuration in common
         ),
     )
@@ -311,7 +311,7 @@ def _find_differences_inside(side: ComparedRuns) -> tuple[Difference, ...]:
     return tuple(differences.find_differences_inside(side.good_runs))
 
 
-def _common_configurations(
+def _list_common_configurations(
     runs_before: ComparedRuns,
     runs_after: ComparedRuns,
     configurations: Sequence[Configuration],
@@ -362,13 +362,13 @@ def _find_all_differences(
     if question.across:
         _require_two_machines(common, labelled)
     elif only_before:
-        difference = differences.missing_configurations(only_before)
+        difference = differences.list_missing_configurations(only_before)
         # Without labels, because it does not concern the other configurations.
         labelled.append(LabelledDifference(difference, ()))
     return labelled
 
 
-def _accepted_names(
+def _list_accepted_names(
     labelled: Sequence[LabelledDifference], question: Question
 ) -> tuple[str, ...]:
     """Return the names of incomparable differences that are judged anyway."""
@@ -383,7 +383,7 @@ def _require_two_machines(
     common: Sequence[Configuration], labelled: Sequence[LabelledDifference]
 ) -> None:
     if not any(describes_machine(each.difference) for each in labelled):
-        name, _ = _machine_names(common[0])
+        name, _ = _list_machine_names(common[0])
         raise InputError(
             f"the records show no difference between the machines ({name}); "
             "leave out --across"
@@ -453,7 +453,7 @@ def describes_machine(difference: Difference) -> bool:
     return difference.name in (*OF_MACHINES, *_MACHINE_OPTIONS)
 
 
-def _machine_names(configuration: Configuration) -> tuple[str, str]:
+def _list_machine_names(configuration: Configuration) -> tuple[str, str]:
     before, after = [
         identify_machine(side.good_runs[0]).name for side in configuration.sides
     ]

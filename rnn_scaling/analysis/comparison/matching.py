@@ -19,7 +19,7 @@ from rnn_scaling.analysis import disturbance, rows
 from rnn_scaling.analysis.facts import separation
 from rnn_scaling.analysis.facts.table import OF_MACHINES
 from rnn_scaling.analysis.grouping import group_by
-from rnn_scaling.analysis.keys import UNIT, Key, compared_options, drop_options
+from rnn_scaling.analysis.keys import UNIT, Key, drop_options, list_compared_options
 from rnn_scaling.analysis.rows import DECODER, Row, count_all_batches
 from rnn_scaling.config import registry, scale
 from rnn_scaling.config.conditions import CONDITIONS
@@ -29,7 +29,7 @@ from rnn_scaling.config.naming import (
     disambiguate,
     drop_network_options,
     find_distinguishing,
-    network_name,
+    name_network,
 )
 from rnn_scaling.config.registry import WORKLOADS
 from rnn_scaling.records import folder, record
@@ -154,7 +154,7 @@ def read(path: Path) -> ComparedRuns:
     if not content.runs:
         reason = f" ({content.left_out[0]})" if content.left_out else ""
         raise InputError(
-            f"{path}: {content.empty_reason}{reason}{folder.subfolder_hint(path)}"
+            f"{path}: {content.empty_reason}{reason}{folder.suggest_subfolders(path)}"
         )
     return ComparedRuns(path, content.runs, content.not_used)
 
@@ -263,8 +263,8 @@ def _list_changes(
     """Return each changed option with its value on both sides."""
     changes = []
     is_recorded = all(row.is_ours for row in (*rows_before, *rows_after))
-    first_before = compared_options(rows_before[0].options)
-    first_after = compared_options(rows_after[0].options)
+    first_before = list_compared_options(rows_before[0].options)
+    first_after = list_compared_options(rows_after[0].options)
     for name in sorted(changed_options):
         values_before = {row.options.get(name) for row in rows_before}
         values_after = {row.options.get(name) for row in rows_after}
@@ -321,7 +321,7 @@ def exclude_disturbed_runs(
     """
     if len(configuration.sides) < 2:
         return configuration
-    repeats = _disturbed_repeats(configuration, is_relative) if paired else set()
+    repeats = _list_disturbed_repeats(configuration, is_relative) if paired else set()
 
     def list_excluded_runs(row: Row | None) -> list[RunRecord]:
         if row is None:
@@ -339,20 +339,22 @@ def exclude_disturbed_runs(
         disturbed_runs = filter(disturbance.is_disturbed, runs_to_name)
         names.append(tuple([configuration.names[id(run)] for run in disturbed_runs]))
         sides.append(_exclude_runs(side, set(map(id, excluded + excluded_bases))))
-    if disturbance.has_disturbed_run(compared_runs(sides, is_relative)):
+    if disturbance.has_disturbed_run(list_compared_runs(sides, is_relative)):
         sides = [count_all_batches(side) for side in sides]
     return dataclasses.replace(
         configuration, row_before=sides[0], row_after=sides[1], disturbed=tuple(names)
     )
 
 
-def _disturbed_repeats(configuration: Configuration, is_relative: bool) -> set[int]:
+def _list_disturbed_repeats(
+    configuration: Configuration, is_relative: bool
+) -> set[int]:
     """Return the repeat numbers of the pairs that do not count."""
     repeats = []
     disturbed_ids: set[int] = set()
     for side in configuration.sides:
         repeats.append(set(map(configuration.repeat, side.good_runs)))
-        runs = filter(disturbance.is_disturbed, compared_runs([side], is_relative))
+        runs = filter(disturbance.is_disturbed, list_compared_runs([side], is_relative))
         disturbed_ids.update(map(configuration.repeat, runs))
     pairs = sorted(set.intersection(*repeats))
     quiet_pairs = disturbance.select_quiet(pairs, disturbed_ids.__contains__)
@@ -370,7 +372,7 @@ def _exclude_runs(row: Row, excluded: Collection[int]) -> Row:
     return dataclasses.replace(row, records=records, one_device=base)
 
 
-def compared_runs(sides: Sequence[Row], is_relative: bool) -> list[RunRecord]:
+def list_compared_runs(sides: Sequence[Row], is_relative: bool) -> list[RunRecord]:
     """Return the good runs of the sides of a comparison, each once.
 
     Args:
@@ -389,12 +391,12 @@ def count_shared_runs(row_before: Row, row_after: Row) -> int:
 
     Equal step times mean the same run.
     """
-    times_before = set(map(_unrounded_times, row_before.good_runs))
-    times_after = set(map(_unrounded_times, row_after.good_runs))
+    times_before = set(map(_list_unrounded_times, row_before.good_runs))
+    times_after = set(map(_list_unrounded_times, row_after.good_runs))
     return sum(len(set(times)) > 1 for times in times_before & times_after)
 
 
-def _unrounded_times(run: RunRecord) -> tuple[float, ...]:
+def _list_unrounded_times(run: RunRecord) -> tuple[float, ...]:
     """Return the times of the measured batches.
 
     A log prints few digits, so a run from a log has its rate and total time instead.
@@ -445,7 +447,7 @@ def _make_label(options: Mapping[str, Any], varied_options: Sequence[str]) -> st
     """Return the name of a configuration, with the options that vary."""
     mode = options.get("variable_update")
     parts = [
-        part for part in (network_name(options), mode, _size_text(options)) if part
+        part for part in (name_network(options), mode, _format_size(options)) if part
     ]
     if parts:
         varied_options = drop_network_options(varied_options, options)
@@ -458,7 +460,7 @@ def _make_label(options: Mapping[str, Any], varied_options: Sequence[str]) -> st
     return ", ".join(parts)
 
 
-def _size_text(options: Mapping[str, Any]) -> str:
+def _format_size(options: Mapping[str, Any]) -> str:
     """Return the number of devices or workers; "" if it is unknown."""
     workers = options.get("num_workers", 1)
     devices = options.get("num_devices")

@@ -65,7 +65,7 @@ def compare_step_times(
       configuration: The configuration, with good runs on both sides.
       paired: Whether runs with the same repeat number are compared in pairs.
       has_drift: Whether the sides were measured one after the other, which
-        `confidence.drifting_scatter` allows for.
+        `confidence.compute_drifting_scatter` allows for.
       drift: The scatter of log rates between sessions; None if it is not included.
     """
     runs_before, runs_after = [list(side.good_runs) for side in configuration.sides]
@@ -140,7 +140,7 @@ def _estimate(
     """Return log percentiles [k, P], and their variances [k, P]."""
     logs = [_log_percentiles(seconds, percentiles) for seconds in side]
     variances = [
-        _percentile_variances(seconds, percentiles, random) for seconds in side
+        _compute_percentile_variances(seconds, percentiles, random) for seconds in side
     ]
     return np.array(logs), np.array(variances)
 
@@ -160,15 +160,15 @@ def _average_runs(
         values = np.exp(column).tolist()
         scatter = None
         if has_drift:
-            scatter = confidence.drifting_scatter(values)
+            scatter = confidence.compute_drifting_scatter(values)
         elif len(values) > 1:
-            deviation = confidence.standard_deviation(column.tolist())
+            deviation = confidence.compute_standard_deviation(column.tolist())
             scatter = Scatter(deviation, len(values) - 1)
         if scatter is not None:
             least_deviation = math.sqrt(least_variance.mean())
             deviation = max(scatter.deviation, least_deviation)
             scatter = dataclasses.replace(scatter, deviation=deviation)
-        intervals.append(confidence.interval_over_runs(values, scatter))
+        intervals.append(confidence.compute_interval_over_runs(values, scatter))
     return intervals
 
 
@@ -177,7 +177,7 @@ def _log_percentiles(seconds: np.ndarray, percentiles: Sequence[int]) -> Any:
     return np.log(np.percentile(seconds, percentiles, axis=-1))
 
 
-def _percentile_variances(
+def _compute_percentile_variances(
     seconds: np.ndarray, percentiles: Sequence[int], random: np.random.Generator
 ) -> np.ndarray:
     """Return the variances [P] of a process's log percentiles.

@@ -100,7 +100,7 @@ def measure(
     result = Result(
         configuration.label,
         tuple(counts),
-        notes=tuple(_bad_run_statements(configuration)),
+        notes=tuple(_state_bad_runs(configuration)),
         disturbed=configuration.disturbed,
     )
     reason = _describe_missing_data(row_before, "before", metric)
@@ -176,7 +176,7 @@ def _use_own_scatter(row: Row, has_drift: bool = False) -> Row:
     if has_drift and row.good_runs:
         runs = sorted(row.counted_runs, key=start_time)
         rates = run_rates(runs, row.counts_all_batches)
-        scatter = confidence.drifting_scatter(rates)
+        scatter = confidence.compute_drifting_scatter(rates)
     return dataclasses.replace(row, one_device=base, scatter=scatter)
 
 
@@ -362,8 +362,8 @@ def _measure_pairs(
     metric: Metric,
 ) -> Result:
     """Return the change by pairs: runs with the same repeat number ran together."""
-    values_before = _values_by_repeat(configuration, row_before, metric)
-    values_after = _values_by_repeat(configuration, row_after, metric)
+    values_before = _group_values_by_repeat(configuration, row_before, metric)
+    values_after = _group_values_by_repeat(configuration, row_after, metric)
     all_values = [*values_before.items(), *values_after.items()]
     ambiguous = [repeat for repeat, values in all_values if len(values) > 1]
     if ambiguous:
@@ -389,7 +389,7 @@ def _measure_pairs(
     paired_before = [values_before[repeat][0] for repeat in repeats]
     paired_after = [values_after[repeat][0] for repeat in repeats]
     if len(repeats) > 1:
-        ratio = confidence.paired_ratio(
+        ratio = confidence.compute_paired_ratio(
             [interval.value for interval in paired_before],
             [interval.value for interval in paired_after],
         )
@@ -408,7 +408,7 @@ def _count_hidden(sides: Sequence[Row], metric: Metric) -> int:
     return sum(bool(metric.ideal) and side.is_speedup_hidden for side in sides)
 
 
-def _values_by_repeat(
+def _group_values_by_repeat(
     configuration: Configuration, side: Row, metric: Metric
 ) -> dict[int, list[Interval]]:
     """Return the metric of each repeat.
@@ -437,7 +437,7 @@ def _select_run(row: Row, run: RunRecord) -> Row:
     return dataclasses.replace(row, records=(run,), scatter=None)
 
 
-def _bad_run_statements(configuration: Configuration) -> Iterator[Statement]:
+def _state_bad_runs(configuration: Configuration) -> Iterator[Statement]:
     """Yield a note for each side with runs that measured nothing."""
     sides = {"before": configuration.row_before, "after": configuration.row_after}
     for name, side in sides.items():

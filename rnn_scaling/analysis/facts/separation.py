@@ -3,7 +3,7 @@
 Runs are repeats if they agree in every fact that could make them incomparable. Rows of
 a report and configurations of `compare` follow the same rules and table of facts.
 
-`variable_fact` makes the fact of an environment variable. All other facts are rows of
+`make_variable_fact` makes the fact of an environment variable. All other facts are rows of
 `table`.
 """
 
@@ -56,14 +56,14 @@ VARIABLES = {
 WITHOUT_EFFECT = {"TF_CPP_MIN_LOG_LEVEL", "RNN_SCALING_OPERATORS"}
 
 
-def variable_fact(name: str) -> Fact:
+def make_variable_fact(name: str) -> Fact:
     """Return the fact of an environment variable."""
     start = next(start for start in VARIABLES if name.startswith(start))
     effect = f"variable {start}".strip()
     return Fact(f"variable {name}", variable(name), VARIABLES[start], effect=effect)
 
 
-_FACTS = (*FACTS, *map(variable_fact, VARIABLES))
+_FACTS = (*FACTS, *map(make_variable_fact, VARIABLES))
 
 
 def _must_agree(fact: Fact, on_gpu: bool) -> bool:
@@ -82,7 +82,7 @@ NAMED = {
 VARIED = {*NAMED, *scale.AXES}
 
 
-def separating_facts(
+def list_separating_facts(
     sides: Sequence[Sequence[RunRecord]],
     keys: Sequence[Sequence[Key]],
     changed_options: Collection[str] = (),
@@ -110,13 +110,13 @@ def separating_facts(
             ]
             # Runs that must agree: of one side or, for some facts, of one key.
             groups = list(group_by(members, identities).values())
-            for i, value in _separating_values(fact, groups, runs).items():
+            for i, value in _list_separating_values(fact, groups, runs).items():
                 facts[i] += ((fact.name, value),)
     remaining = iter(facts)
     return [list(itertools.islice(remaining, len(side))) for side in sides]
 
 
-def _separating_values(
+def _list_separating_values(
     fact: Fact, groups: Sequence[Sequence[int]], runs: Sequence[RunRecord]
 ) -> dict[int, str]:
     """Return the value of a fact for each run; empty if it distinguishes no runs.
@@ -202,7 +202,7 @@ def describe_facts(facts: Facts) -> list[str]:
     return texts
 
 
-def values_of(name: str, runs: Iterable[RunRecord]) -> tuple[str, str]:
+def list_values_of(name: str, runs: Iterable[RunRecord]) -> tuple[str, str]:
     """Return a fact with all values that runs of one series have."""
     values = [NAMED[name].read(run) for run in runs]
     texts = dict.fromkeys(str(value) for value in values if value is not None)

@@ -20,10 +20,10 @@ from rnn_scaling.analysis.comparison.verdicts import Result
 from rnn_scaling.analysis.confidence import (
     Interval,
     Scatter,
-    interval_over_runs,
-    shared_scatters,
+    compute_interval_over_runs,
+    compute_shared_scatters,
 )
-from rnn_scaling.analysis.history.entries import curve_key
+from rnn_scaling.analysis.history.entries import make_curve_key
 from rnn_scaling.analysis.history.levels import Levels, find_levels
 from rnn_scaling.analysis.interval_kinds import Note
 from rnn_scaling.analysis.keys import Key, build_key
@@ -70,7 +70,7 @@ class Point:
         if not recorded or len(recorded) < len(values):
             return None
         if min(recorded) > 0:
-            return interval_over_runs(recorded).value
+            return compute_interval_over_runs(recorded).value
         return math.fsum(recorded) / len(recorded)
 
 
@@ -203,7 +203,7 @@ def build_timeline(entries: Sequence[Entry]) -> Timeline:
     titled = []
     for label, group in zip(labels, groups):
         parts = [label, *(f"{name} {text}" for name, text in group.facts)]
-        order = (machines.index(group.machine), _natural_sort_key(" ".join(parts)))
+        order = (machines.index(group.machine), _make_natural_sort_key(" ".join(parts)))
         if len(machines) > 1:
             parts.append(group.machine)
         titled.append((order, ", ".join(parts), group))
@@ -219,7 +219,7 @@ def _group(entries: Sequence[Entry]) -> list[_Group]:
     groups: dict[Hashable, _Group] = {}
     for index, entry in enumerate(entries):
         for configuration in entry.configurations:
-            identity = curve_key(
+            identity = make_curve_key(
                 configuration.options,
                 configuration.facts,
                 configuration.unit,
@@ -235,10 +235,10 @@ def _group(entries: Sequence[Entry]) -> list[_Group]:
     return list(groups.values())
 
 
-def _natural_sort_key(title: str) -> list[tuple[str, int, str]]:
+def _make_natural_sort_key(title: str) -> list[tuple[str, int, str]]:
     """Return a key that sorts titles with their numbers in order.
 
-    >>> sorted(["10 devices", "9 devices"], key=_natural_sort_key)
+    >>> sorted(["10 devices", "9 devices"], key=_make_natural_sort_key)
     ['9 devices', '10 devices']
     """
     parts = re.findall(r"(\D*)(\d*)", title)
@@ -294,13 +294,15 @@ def _make_points(
       members: The configurations, with the indices of their entries.
       entries: The entries of the history.
     """
-    scatters = shared_scatters([configuration.rates for _, configuration in members])
+    scatters = compute_shared_scatters(
+        [configuration.rates for _, configuration in members]
+    )
     pooled = next(
         (scatter.pool or scatter for scatter in scatters if scatter), Scatter(0.0, 0)
     )
     points = []
     for (index, configuration), scatter in zip(members, scatters):
-        rate = interval_over_runs(configuration.rates, scatter)
+        rate = compute_interval_over_runs(configuration.rates, scatter)
         if configuration.is_disturbed:
             kind = rate.kind.with_note(Note.DISTURBED)
             rate = dataclasses.replace(rate, kind=kind)

@@ -38,13 +38,13 @@ def build_entries(
     """
     names = [commit] if commit else []
     if not commit:
-        recorded = filter(None, map(_recorded_commit, records))
+        recorded = filter(None, map(_find_recorded_commit, records))
         names = [each.hash for each in recorded]
     facts = commits.find(names)
     entries = []
     for runs in _group_by_source(records, commit):
         runs = sorted(runs, key=_start_time)
-        measured_commit = _recorded_commit(runs[0])
+        measured_commit = _find_recorded_commit(runs[0])
         if commit:
             measured_commit = environment.Commit(hash=commit)
         entries.append(
@@ -53,7 +53,9 @@ def build_entries(
     return entries
 
 
-def rows_of_entries(folders: Sequence[Folder], commit: str | None = None) -> list[Row]:
+def make_rows_of_entries(
+    folders: Sequence[Folder], commit: str | None = None
+) -> list[Row]:
     """Return the rows whose counted runs `build_entries` puts into entries."""
     rows = []
     for folder in folders:
@@ -76,13 +78,13 @@ def _group_by_source(
     good_runs = [run for run in records if run.status == "ok" and run.throughput]
     for name, runs in group_by_machine(good_runs).items():
         for run in runs:
-            recorded = _recorded_commit(run)
+            recorded = _find_recorded_commit(run)
             source = (recorded.hash, recorded.diff) if recorded else None
             groups.setdefault((name, commit or source), []).append(run)
     return list(groups.values())
 
 
-def _recorded_commit(run: RunRecord) -> environment.Commit | None:
+def _find_recorded_commit(run: RunRecord) -> environment.Commit | None:
     """Return the commit of the program that ran; None if it is not recorded."""
     if not run.options.is_ours:
         return run.environment.program_commit
@@ -116,7 +118,7 @@ def _make_entry(
             name=host.name, cpu=host.cpu, cores=host.cores, gpus=host.gpus
         ),
         versions=versions,
-        configurations=tuple(map(_configuration, build_rows(runs))),
+        configurations=tuple(map(_make_configuration, build_rows(runs))),
     )
 
 
@@ -140,7 +142,7 @@ def _add_commit_facts(
     )
 
 
-def curve_key(
+def make_curve_key(
     options: Mapping[str, Any],
     facts: Mapping[str, str],
     unit: str,
@@ -158,13 +160,13 @@ def curve_key(
     return key, tuple(sorted(facts.items())), host.name, host.cpu, host.cores, host.gpus
 
 
-def curve_key_of_row(row: Row) -> Hashable:
+def make_curve_key_of_row(row: Row) -> Hashable:
     """Return the key of the curve to which entries of a row with good runs belong."""
     host = identify_machine(row.good_runs[0])
-    return curve_key(_known_options(row), dict(row.facts), row.unit, host)
+    return make_curve_key(_list_known_options(row), dict(row.facts), row.unit, host)
 
 
-def _known_options(row: Row) -> dict[str, Any]:
+def _list_known_options(row: Row) -> dict[str, Any]:
     facts = dict(row.facts)
     options = {}
     for name, value in row.key:
@@ -173,7 +175,7 @@ def _known_options(row: Row) -> dict[str, Any]:
     return options
 
 
-def _configuration(row: Row) -> Configuration:
+def _make_configuration(row: Row) -> Configuration:
     metrics = {}
     all_batches = disturbance.has_disturbed_run(row.counted_runs)
     for metric in METRICS.values():
@@ -193,13 +195,14 @@ def _configuration(row: Row) -> Configuration:
         if any(values):
             metrics[metric.name] = tuple(values)
     return Configuration(
-        options=_known_options(row),
+        options=_list_known_options(row),
         facts=dict(row.facts),
         unit=row.unit,
         num_devices=row.num_devices,
         rates=tuple(run_rates(row.counted_runs)),
         loads=tuple(
-            disturbance.device_load(run, all_batches) for run in row.counted_runs
+            disturbance.compute_device_load(run, all_batches)
+            for run in row.counted_runs
         ),
         metrics=metrics,
     )

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from rnn_scaling.analysis.change_points import robust_scale
+from rnn_scaling.analysis.change_points import compute_robust_scale
 from rnn_scaling.analysis.confidence import LEVEL, Interval
 from rnn_scaling.analysis.interval_kinds import Basis, IntervalKind
 from rnn_scaling.analysis.student import t_quantile
@@ -68,7 +68,9 @@ class Levels:
         if stop is None:
             stop = len(self.values)
         cuts = [cut for cut in self.cuts if cut < stop]
-        squares = _squares_around_levels(self.values[:stop], self.weights[:stop], cuts)
+        squares = _sum_squares_around_levels(
+            self.values[:stop], self.weights[:stop], cuts
+        )
         degrees = int((~self.is_outlier[:stop]).sum()) - len(cuts) - 1
         variance = max(squares / max(degrees, 1), self.least_variance)
         return math.sqrt(variance), degrees
@@ -137,7 +139,7 @@ def find_levels(
     if len(differences):
         differences = differences - np.median(differences)
     entry_variance = max(
-        robust_scale(differences) ** 2 / 2 - run_variances.mean(),
+        compute_robust_scale(differences) ** 2 / 2 - run_variances.mean(),
         _MIN_DEVIATION**2,
     )
     weights = 1 / (entry_variance + run_variances)
@@ -155,7 +157,7 @@ def find_levels(
         if cuts and stop <= found_cuts[-1] + 1 + _SETTLING:
             start = cuts[-2] if len(cuts) > 1 else 0
             cuts[-1] = start + _find_best_cut(y[start:stop], weights[start:stop])[0]
-            closed_squares = _squares_around_levels(
+            closed_squares = _sum_squares_around_levels(
                 y[: cuts[-1]], weights[: cuts[-1]], cuts[:-1]
             )
         start = cuts[-1] if cuts else 0
@@ -170,7 +172,7 @@ def find_levels(
         left = y[start:cut][~is_outlier[start:cut]]
         right = y[cut:stop][~is_outlier[cut:stop]]
         if _holds_without_one(left, right):
-            closed_squares += _weighted_squares(y[start:cut], weights[start:cut])
+            closed_squares += _sum_weighted_squares(y[start:cut], weights[start:cut])
             cuts.append(cut)
             found_cuts.append(stop - 1)
     return Levels(
@@ -218,20 +220,20 @@ def _holds_without_one(left: np.ndarray, right: np.ndarray) -> bool:
     return bool(right[:-1].mean() - left[1:].mean() > abs(change) / 2)
 
 
-def _weighted_squares(y: np.ndarray, weights: np.ndarray) -> float:
+def _sum_weighted_squares(y: np.ndarray, weights: np.ndarray) -> float:
     """Return the weighted sum of squares around the mean; 0.0 for no numbers."""
     if not len(y):
         return 0.0
     return float(weights @ (y - weights @ y / weights.sum()) ** 2)
 
 
-def _squares_around_levels(
+def _sum_squares_around_levels(
     y: np.ndarray, weights: np.ndarray, cuts: Sequence[int]
 ) -> float:
     """Return the weighted sum of squares around the mean of each level."""
     edges = [0, *cuts, len(y)]
     return math.fsum(
-        _weighted_squares(y[start:stop], weights[start:stop])
+        _sum_weighted_squares(y[start:stop], weights[start:stop])
         for start, stop in itertools.pairwise(edges)
     )
 
@@ -249,4 +251,4 @@ def _find_best_cut(y: np.ndarray, weights: np.ndarray) -> tuple[int, float, floa
     gains = changes**2 / (1 / weight_before + 1 / weight_after)
     best = int(gains.argmax())
     gain = float(gains[best])
-    return int(cuts[best]), gain, max(_weighted_squares(y, weights) - gain, 0.0)
+    return int(cuts[best]), gain, max(_sum_weighted_squares(y, weights) - gain, 0.0)

@@ -16,7 +16,7 @@ from rnn_scaling.analysis.comparison.drift import (
     parse_timestamp,
 )
 from rnn_scaling.analysis.comparison.matching import Configuration, InputError
-from rnn_scaling.analysis.confidence import Scatter, shared_scatters
+from rnn_scaling.analysis.confidence import Scatter, compute_shared_scatters
 from rnn_scaling.analysis.history import entries
 from rnn_scaling.analysis.history.levels import find_levels
 from rnn_scaling.records import folder as folders
@@ -40,7 +40,7 @@ class PastSessions:
         self, assumed: Drift, configuration: Configuration, sessions: TwoSessions
     ) -> Drift:
         """Return the drift of a configuration, as `comparison.drift.Past` says."""
-        rates = _rates_by_session(configuration, sessions, self.entries)
+        rates = _group_rates_by_session(configuration, sessions, self.entries)
         return add_session_drift(assumed, rates)
 
 
@@ -61,7 +61,7 @@ def add_session_drift(assumed: Drift, sessions: Sequence[Sequence[float]]) -> Dr
     """
     if len(sessions) < _MIN_SESSIONS:
         return assumed
-    scatter = next(filter(None, shared_scatters(sessions)), Scatter(0.0, 0))
+    scatter = next(filter(None, compute_shared_scatters(sessions)), Scatter(0.0, 0))
     run_deviation = (scatter.pool or scatter).deviation
     means = [statistics.fmean(map(math.log, rates)) for rates in sessions]
     levels = find_levels(means, list(map(len, sessions)), run_deviation)
@@ -74,7 +74,7 @@ def add_session_drift(assumed: Drift, sessions: Sequence[Sequence[float]]) -> Dr
     return Drift(math.sqrt(squares / total), total, Source.HISTORY, len(sessions))
 
 
-def _rates_by_session(
+def _group_rates_by_session(
     configuration: Configuration, sessions: TwoSessions, past: Sequence[Entry]
 ) -> list[list[float]]:
     """Return the rates of the configuration in each earlier session.
@@ -85,14 +85,14 @@ def _rates_by_session(
     for side in configuration.sides:
         if not side.good_runs:
             continue
-        key = entries.curve_key_of_row(side)
-        rates = list(_curve_rates(key, sessions, past))
+        key = entries.make_curve_key_of_row(side)
+        rates = list(_list_curve_rates(key, sessions, past))
         if len(rates) > len(longest_rates):
             longest_rates = rates
     return longest_rates
 
 
-def _curve_rates(
+def _list_curve_rates(
     key: object, sessions: TwoSessions, past: Sequence[Entry]
 ) -> Iterator[list[float]]:
     """Yield the rates of the sessions of a curve, in the order of time.
@@ -104,13 +104,13 @@ def _curve_rates(
     """
     gap_s = min(sessions.apart_s, _MAX_GAP_S)
     last = -math.inf
-    for time, entry in sorted(_entries_with_times(past), key=lambda item: item[0]):
+    for time, entry in sorted(_list_entries_with_times(past), key=lambda item: item[0]):
         if any(first <= time <= stop for first, stop in sessions.spans):
             continue
         if time - last < gap_s:
             continue
         for configuration in entry.configurations:
-            entry_key = entries.curve_key(
+            entry_key = entries.make_curve_key(
                 configuration.options,
                 configuration.facts,
                 configuration.unit,
@@ -121,7 +121,7 @@ def _curve_rates(
                 last = time
 
 
-def _entries_with_times(past: Iterable[Entry]) -> Iterator[tuple[float, Entry]]:
+def _list_entries_with_times(past: Iterable[Entry]) -> Iterator[tuple[float, Entry]]:
     for entry in past:
         time = parse_timestamp(entry.measured)
         if time is not None:

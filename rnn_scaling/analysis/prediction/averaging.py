@@ -140,7 +140,7 @@ def average(curve: Curve) -> Average:
     Equal curves give equal draws, because the random numbers have a fixed seed.
     """
     known_terms = _build_known_terms(curve)
-    candidates = models.candidates(curve, bool(known_terms))
+    candidates = models.list_candidates(curve, bool(known_terms))
     posteriors = _fit_candidates(curve, candidates, known_terms)
     log_weights = np.log([candidate.weight for candidate in candidates])
     log_weights += [posterior.score for posterior in posteriors]

@@ -8,8 +8,8 @@ lists the assumptions.
 
 Letters: D draws; arrays have the shape [D].
 
-`predict --what_if` lists changes with `changes_to_compare` and computes their effects
-with `sensitivity`.
+`predict --what_if` lists changes with `list_changes_to_compare` and computes their effects
+with `compute_sensitivity`.
 """
 
 import dataclasses
@@ -28,7 +28,7 @@ from rnn_scaling.analysis.prediction.curves import (
     Link,
     Prediction,
 )
-from rnn_scaling.analysis.prediction.models import MIN_STEP_TIMES, longest_share
+from rnn_scaling.analysis.prediction.models import MIN_STEP_TIMES, compute_longest_share
 from rnn_scaling.analysis.statements import Statement, state
 
 _DRAWS = 4_000
@@ -88,7 +88,7 @@ class Sensitivity:
     statements: tuple[Statement, ...]
 
 
-def changes_to_compare(
+def list_changes_to_compare(
     curve: Curve, user_changes: Sequence[Change]
 ) -> Sequence[Change]:
     """Return the changes to compare.
@@ -125,7 +125,7 @@ def changes_to_compare(
     return standard
 
 
-def sensitivity(
+def compute_sensitivity(
     prediction: Prediction,
     devices: int,
     changes: Sequence[Change],
@@ -319,7 +319,9 @@ class _Step:
         if len(step_times) >= MIN_STEP_TIMES:
             # Devices that are slow at the same time wait less for each other than
             # independent ones.
-            longest = float(longest_share(step_times, np.array([self._devices]))[0])
+            longest = float(
+                compute_longest_share(step_times, np.array([self._devices]))[0]
+            )
             waiting_share = longest * self._random.uniform(0.5, 1.0, _DRAWS)
             jitter = np.minimum(waiting_share, uncontended - fixed_cost)
         exchange = np.maximum(uncontended - fixed_cost - jitter, 0.0) * exchanges

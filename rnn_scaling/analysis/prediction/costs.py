@@ -40,18 +40,20 @@ def exchange_s(
         to the parameter server and back.
       links: The innermost link first; the last one joins any number of devices.
     """
-    levels = links_with_groups(devices, links)
+    levels = add_groups_to_links(devices, links)
     if not levels or algorithm == "none":
         return 0.0
     if algorithm == "parameter_server":
-        return _parameter_server_s(levels, devices, summed_bytes + gathered_bytes)
+        return _compute_parameter_server_s(
+            levels, devices, summed_bytes + gathered_bytes
+        )
     seconds = 0.0
     if gathered_bytes:
-        seconds += (devices - 1) * _slowest_message_s(levels, gathered_bytes)
+        seconds += (devices - 1) * _compute_slowest_message_s(levels, gathered_bytes)
     if not summed_bytes:
         return seconds
     if algorithm == "ring":
-        message_s = _slowest_message_s(levels, summed_bytes / devices)
+        message_s = _compute_slowest_message_s(levels, summed_bytes / devices)
         return seconds + 2 * (devices - 1) * message_s
     # Each level sums over its groups, and later sends the sums back.
     for link, groups in levels:
@@ -65,12 +67,14 @@ def exchange_s(
     return seconds
 
 
-def _slowest_message_s(levels: Sequence[tuple[Link, int]], num_bytes: float) -> float:
+def _compute_slowest_message_s(
+    levels: Sequence[tuple[Link, int]], num_bytes: float
+) -> float:
     """Return the seconds of a message over the slowest link."""
     return max(link.message_s(num_bytes) for link, _ in levels)
 
 
-def links_with_groups(devices: int, links: Sequence[Link]) -> list[tuple[Link, int]]:
+def add_groups_to_links(devices: int, links: Sequence[Link]) -> list[tuple[Link, int]]:
     """Return the links that n devices use, each with the number of groups that it joins.
 
     The innermost link is first: for 16 devices in machines of 8, the inner link joins 8
@@ -91,7 +95,7 @@ def links_with_groups(devices: int, links: Sequence[Link]) -> list[tuple[Link, i
     return levels
 
 
-def _parameter_server_s(
+def _compute_parameter_server_s(
     levels: Sequence[tuple[Link, int]], devices: int, num_bytes: float
 ) -> float:
     """Return the seconds in which all devices send to the first one, and it answers.

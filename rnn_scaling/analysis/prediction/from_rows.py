@@ -68,8 +68,8 @@ class Links:
         if row.num_workers == 1 or row.options["num_devices"] > 1:
             any_link = self.measured.get("")
             inside_machine = self.measured.get(_all_reduce(row), any_link)
-        between_machines = self.stated or _virtual_link(row)
-        size = self.devices_per_machine or _connected_gpus(row)
+        between_machines = self.stated or _make_virtual_link(row)
+        size = self.devices_per_machine or _list_connected_gpus(row)
         if size:
             inside_machine = inside_machine or Link(0.0, math.inf)
             inside_machine = dataclasses.replace(inside_machine, devices=size)
@@ -259,16 +259,16 @@ def _collect_knowledge(
         num_steps = sum(map(len, step_times))
         step_s = math.fsum(map(math.fsum, step_times)) / num_steps
     if baseline is not None and baseline.corrected is not None:
-        step_s = _corrected_step(baseline, step_s)
+        step_s = _correct_step(baseline, step_s)
         # Their scatter is due to the other programs.
         step_times = []
     exchanged = exchange_sizes(largest.good_runs[-1], 2)
     independent = []
     if algorithm != _NO_EXCHANGE:
-        keys = map(_key_without_exchange, rows)
+        keys = map(_make_key_without_exchange, rows)
         found = [rows_by_key[key] for key in keys if key in rows_by_key]
         independent = [row for row in found if not _is_much_slowed(row)]
-    gradients_s = {row.num_devices: _gradients_s(row) for row in rows}
+    gradients_s = {row.num_devices: _estimate_gradients_s(row) for row in rows}
     has_own_servers = largest.is_distributed and algorithm == PARAMETER_SERVER
     return Knowledge(
         step_s=step_s,
@@ -277,7 +277,7 @@ def _collect_knowledge(
         algorithm=algorithm,
         servers=largest.options["num_ps"] if has_own_servers else 0,
         links=links.for_row(largest),
-        hidden_share=_hidden_share(rows),
+        hidden_share=_estimate_hidden_share(rows),
         step_times=max(step_times, key=len, default=()),
         independent=tuple(map(make_measured_point, independent)),
         cores=_count_cores(largest),
@@ -292,10 +292,10 @@ def _step_times(row: Row | None) -> Iterator[Sequence[float]]:
     all_batches = disturbance.has_disturbed_run(runs)
     for run in runs:
         if run.batches.seconds:
-            yield disturbance.counted_batches(run, all_batches)[0]
+            yield disturbance.select_counted_batches(run, all_batches)[0]
 
 
-def _corrected_step(row: Row, step_s: float | None) -> float | None:
+def _correct_step(row: Row, step_s: float | None) -> float | None:
     """Return the step time that belongs to the corrected rate of a row."""
     if step_s is None or row.measured_rate is None or row.rate is None:
         return None
@@ -320,13 +320,13 @@ def _all_reduce(row: Row) -> str:
     return str(row.options["variable_update"])
 
 
-def _key_without_exchange(row: Row) -> tuple:
+def _make_key_without_exchange(row: Row) -> tuple:
     """Return the key of the row that trains the same without any exchange."""
     mode = registry.find_mode(row.options["variable_update"])
     return row.key_with(variable_update=mode.exchange_free_mode)
 
 
-def _hidden_share(rows: Sequence[Row]) -> float | None:
+def _estimate_hidden_share(rows: Sequence[Row]) -> float | None:
     """Return the share of the exchange that overlaps with computation.
 
     Returns:
@@ -342,7 +342,7 @@ def _hidden_share(rows: Sequence[Row]) -> float | None:
     return None
 
 
-def _gradients_s(row: Row) -> float | None:
+def _estimate_gradients_s(row: Row) -> float | None:
     """Return the mean seconds until the gradients of a worker are computed.
 
     Returns:
@@ -371,7 +371,7 @@ def _count_cores(row: Row) -> int | None:
     return counts.pop() if len(counts) == 1 else None
 
 
-def _connected_gpus(row: Row) -> int | None:
+def _list_connected_gpus(row: Row) -> int | None:
     """Return how many GPUs are connected without the link between sockets.
 
     Returns:
@@ -388,7 +388,7 @@ def _connected_gpus(row: Row) -> int | None:
     return sizes.pop() if len(sizes) == 1 else None
 
 
-def _virtual_link(row: Row) -> Link | None:
+def _make_virtual_link(row: Row) -> Link | None:
     """Return the measured link of workers whose network was created for the run."""
     workers = row.good_runs[-1].workers
     match = _VIRTUAL_NETWORK.search((workers and workers.link) or "")

@@ -11,7 +11,7 @@ Sources: Amdahl, AFIPS 1967; Gunther, "Guerrilla Capacity Planning", 2007 (shape
 and n(n - 1): the universal scalability law); costs.py for the exchanges; David,
 Nagaraja, "Order Statistics", 2003 (longest of n times).
 
-`averaging` fits the `candidates` to a curve and averages them.
+`averaging` fits the models of `list_candidates` to a curve and averages them.
 """
 
 import dataclasses
@@ -52,11 +52,11 @@ class Model:
         return " + ".join(names) or "ideal"
 
 
-def _terms_by_name(*terms: Term) -> dict[str, Term]:
+def _group_terms_by_name(*terms: Term) -> dict[str, Term]:
     return {term.name: term for term in terms}
 
 
-WEAK_TERMS = _terms_by_name(
+WEAK_TERMS = _group_terms_by_name(
     Term("constant", CONTENTION, lambda n: np.where(n > 1, 1.0, 0.0)),
     Term("ring", EXCHANGE, lambda n: 2 * (n - 1) / n),
     Term("tree", EXCHANGE, np.log2),
@@ -67,7 +67,7 @@ WEAK_TERMS = _terms_by_name(
         "longest of n", UNSPLIT, lambda n: np.sqrt(np.log(n)) / math.sqrt(math.log(2))
     ),
 )
-STRONG_TERMS = WEAK_TERMS | _terms_by_name(
+STRONG_TERMS = WEAK_TERMS | _group_terms_by_name(
     Term("serial", FIXED, lambda n: n - 1),
     Term("tree", EXCHANGE, lambda n: n * np.log2(n) / 2),
 )
@@ -109,7 +109,7 @@ MIN_STEP_TIMES = 8  # step times from which the longest of n is computed
 _TRUST = 10.0  # factor of the weight of a model with the known cost
 
 
-def candidates(curve: Curve, has_known_cost: bool) -> list[Model]:
+def list_candidates(curve: Curve, has_known_cost: bool) -> list[Model]:
     """Return the models of one curve, with and without its known cost."""
     is_strong = curve.scaling == STRONG
     terms = STRONG_TERMS if is_strong else WEAK_TERMS
@@ -148,7 +148,7 @@ def _step_terms(devices: Sequence[int], is_strong: bool) -> list[Term]:
     ]
 
 
-def loss_part(term: Term, knowledge: Knowledge) -> str:
+def compute_loss_part(term: Term, knowledge: Knowledge) -> str:
     """Return the part of the loss that a term is, given the facts about the exchange.
 
     The shape of a curve is no evidence for a cause. Without an algorithm it is unknown
@@ -209,7 +209,11 @@ def exchange_terms(curve: Curve) -> list[Term]:
         terms.append(Term("exchange", EXCHANGE, compute_exchange_s))
     if len(knowledge.step_times) >= MIN_STEP_TIMES and knowledge.algorithm != "none":
         terms.append(
-            Term("jitter", JITTER, lambda n: longest_share(knowledge.step_times, n))
+            Term(
+                "jitter",
+                JITTER,
+                lambda n: compute_longest_share(knowledge.step_times, n),
+            )
         )
     return terms
 
@@ -225,7 +229,7 @@ def knows_exchange(knowledge: Knowledge) -> bool:
     )
 
 
-def longest_share(times: Sequence[float], n: np.ndarray) -> np.ndarray:
+def compute_longest_share(times: Sequence[float], n: np.ndarray) -> np.ndarray:
     """Return the excess of the longest of n step times over their mean, as its share.
 
     If the number of devices exceeds half the number of times, normal numbers replace

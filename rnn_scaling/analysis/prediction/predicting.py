@@ -30,7 +30,7 @@ from rnn_scaling.analysis.prediction.curves import (
     PredictedPoint,
     Prediction,
 )
-from rnn_scaling.analysis.prediction.models import loss_part
+from rnn_scaling.analysis.prediction.models import compute_loss_part
 from rnn_scaling.analysis.statements import Statement, state
 
 # Share of the largest measured n; the last gain is measured from the point below it.
@@ -60,7 +60,9 @@ def predict(curve: Curve, devices: Sequence[int]) -> Prediction:
         measured ones, and curves that stop growing in a way that no model explains.
     """
     _check(curve, devices)
-    average_model = average(dataclasses.replace(curve, points=fitted_points(curve)))
+    average_model = average(
+        dataclasses.replace(curve, points=list_fitted_points(curve))
+    )
     if max(devices) > curve.points[-1].devices:
         _check_growth(curve, average_model)
     points = tuple(_predict_point(curve, average_model, n) for n in devices)
@@ -68,7 +70,7 @@ def predict(curve: Curve, devices: Sequence[int]) -> Prediction:
     return Prediction(curve, points, average_model.weights, tuple(statements))
 
 
-def fitted_points(curve: Curve) -> tuple[MeasuredPoint, ...]:
+def list_fitted_points(curve: Curve) -> tuple[MeasuredPoint, ...]:
     """Return the points that models are fitted to: all, or a sample of many.
 
     Points close to each other in ratio add little about a curve, so the sample is
@@ -154,11 +156,16 @@ def _predict_point(curve: Curve, average_model: Average, n: int) -> PredictedPoi
         return PredictedPoint(n, rate, None, {})
     efficiency = rate.scaled(1 / (n * first.rate))
     return PredictedPoint(
-        n, rate, efficiency, _lost_shares(average_model, n, 1 - efficiency.value)
+        n,
+        rate,
+        efficiency,
+        _compute_lost_shares(average_model, n, 1 - efficiency.value),
     )
 
 
-def _lost_shares(average_model: Average, n: int, lost: float) -> dict[str, float]:
+def _compute_lost_shares(
+    average_model: Average, n: int, lost: float
+) -> dict[str, float]:
     """Return the share of the ideal that each of PARTS loses, averaged over the models.
 
     The last part is the remainder of `lost`.
@@ -169,7 +176,7 @@ def _lost_shares(average_model: Average, n: int, lost: float) -> dict[str, float
     loss_factor = y / (1 + losses.sum(axis=1))
     parts["contention"] = float(np.mean((loss_factor - 1) / y))
     for term, loss in zip(average_model.terms, losses.T):
-        part = loss_part(term, average_model.curve.knowledge)
+        part = compute_loss_part(term, average_model.curve.knowledge)
         parts[part] += float(np.mean(loss * loss_factor / y))
     *causes, unsplit = PARTS
     parts[unsplit] = lost - sum(parts[cause] for cause in causes)
@@ -197,7 +204,7 @@ def _make_statements(
     if uncertain and curve.knowledge.links:
         add("prediction-crossing-unknown", uncertain)
     elif uncertain:
-        covered = _topology_step_coverage(average_model, uncertain[-1])
+        covered = _compute_topology_step_coverage(average_model, uncertain[-1])
         kind = "prediction-topology-unknown"
         if curve.counts_machines:
             kind = "prediction-switch-unknown"
@@ -212,7 +219,7 @@ def _make_statements(
             state(
                 "prediction-sampled",
                 curve.name,
-                fitted=len(fitted_points(curve)),
+                fitted=len(list_fitted_points(curve)),
                 measured=len(curve.points),
             )
         )
@@ -241,7 +248,7 @@ def _find_superlinear(curve: Curve) -> list[int]:
     return devices
 
 
-def _topology_step_coverage(average_model: Average, devices: int) -> float:
+def _compute_topology_step_coverage(average_model: Average, devices: int) -> float:
     """Return how often the interval contains a rate after a step of the topology.
 
     Returns:
@@ -354,7 +361,7 @@ def find_largest_part(parts: Mapping[str, float]) -> str | None:
     return name if name is not None and parts[name] > 0 else None
 
 
-def source_names(prediction: Prediction) -> tuple[str, str]:
+def list_source_names(prediction: Prediction) -> tuple[str, str]:
     """Return the names of the curve's own points and of all other points."""
     if prediction.is_simulated:
         return "measured" if prediction.curve.source else "stated", "simulated"
@@ -378,10 +385,10 @@ def state_assumptions(prediction: Prediction) -> list[Statement]:
         )
         if all(point.error is None for point in curve.points):
             statements.append(state("predict-no-repeats", curve.name))
-    return [*statements, *_used_facts(curve.knowledge), *prediction.statements]
+    return [*statements, *_list_used_facts(curve.knowledge), *prediction.statements]
 
 
-def _used_facts(knowledge: Knowledge) -> Iterator[Statement]:
+def _list_used_facts(knowledge: Knowledge) -> Iterator[Statement]:
     """Yield the bytes and the links that the models use."""
     num_bytes = (knowledge.summed_bytes or 0.0) + (knowledge.gathered_bytes or 0.0)
     has_speed = any(math.isfinite(link.bytes_per_s) for link in knowledge.links)

@@ -47,7 +47,7 @@ class Sizes:
     currency: str = ""  # empty without costs
 
 
-def _rows_of_same_work(row: Row, rows: Sequence[Row]) -> list[Row]:
+def _list_rows_of_same_work(row: Row, rows: Sequence[Row]) -> list[Row]:
     """Return the rows that differ only in batch size and number of devices."""
     ignored = {*scale.AXES, "batch_size", "global_batch_size"}
 
@@ -74,7 +74,7 @@ def find_fixed_share(row: Row, rows: Sequence[Row]) -> Interval | None:
       None if one batch size was measured.
     """
     step_s = {}
-    for candidate in _rows_of_same_work(row, rows):
+    for candidate in _list_rows_of_same_work(row, rows):
         run = candidate.good_runs[0]
         if candidate.num_devices == 1 and candidate.rate and run.batches.items:
             items = float(np.mean(run.batches.items[run.batches.warmup :]))
@@ -126,7 +126,7 @@ def estimate_memory_gib(
 
     x_rows = []
     peaks = []
-    for candidate in _rows_of_same_work(row, rows):
+    for candidate in _list_rows_of_same_work(row, rows):
         samples = _samples_per_device(candidate)
         for run in candidate.good_runs:
             num_bytes = find_peak_bytes(run)
@@ -251,7 +251,7 @@ def compute_sizes(
         needs.append(size)
     statements = []
     if items and needs:
-        statements.append(_best_statement(needs, per_machine))
+        statements.append(_state_best(needs, per_machine))
     largest_batch = samples * max(rates)
     statements += _batch_statements(largest_batch, max_global_batch, bool(items))
     return Sizes(tuple(needs), tuple(statements), machine.currency if items else "")
@@ -277,7 +277,7 @@ def _compute_cost(
     return seconds.scaled(num_machines * machine.price_per_hour / SECONDS)
 
 
-def _best_statement(needs: Sequence[Size], per_machine: int) -> Statement:
+def _state_best(needs: Sequence[Size], per_machine: int) -> Statement:
     """Return the numbers of devices with the least time, cost, and time x cost."""
     seconds = {size.devices: size.seconds.value for size in needs if size.seconds}
     costs = {size.devices: size.cost.value for size in needs if size.cost}

@@ -125,7 +125,7 @@ def find_cases(
     """
     cases: dict[object, CheckedPoint] = {}
     for rows in series_rows:
-        rows_by_devices = _rows_by_devices(rows)
+        rows_by_devices = _group_rows_by_devices(rows)
         runs = _run_keys(rows_by_devices)
         for prediction in kept_predictions:
             if not prediction.runs <= runs:
@@ -154,7 +154,7 @@ def _has_undisturbed_rate(row: Row) -> bool:
     return row.rate is not None and row.corrected is None and not row.is_slowed
 
 
-def _rows_by_devices(rows: Sequence[Row]) -> dict[int, Row]:
+def _group_rows_by_devices(rows: Sequence[Row]) -> dict[int, Row]:
     """Return the rows of a series, and its row on one device, by device count.
 
     Rows without good runs are left out.

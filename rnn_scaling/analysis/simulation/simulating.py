@@ -21,7 +21,7 @@ import numpy as np
 
 from rnn_scaling.analysis.confidence import Interval
 from rnn_scaling.analysis.interval_kinds import Basis, IntervalKind
-from rnn_scaling.analysis.prediction.costs import exchange_s, links_with_groups
+from rnn_scaling.analysis.prediction.costs import add_groups_to_links, exchange_s
 from rnn_scaling.analysis.prediction.curves import Knowledge, Link, PredictedPoint
 
 # Jobs of a run, each with its own stragglers, whose rates give the standard error.
@@ -236,7 +236,7 @@ def make_exchange(
     if knowledge.algorithm == "parameter_server":
         link = links[-1]
         if not knowledge.servers:
-            link, _ = links_with_groups(devices, links)[-1]
+            link, _ = add_groups_to_links(devices, links)[-1]
         device_s = (summed + gathered) / link.bytes_per_s
         return lambda start: _server_finish(
             start,
@@ -269,7 +269,7 @@ def _make_ring(
     num_bytes = (sum_passes * summed_bytes / devices + gathered_bytes) / passes
     message_s = np.zeros(devices)
     group_size = 1
-    for link, groups in links_with_groups(devices, links):
+    for link, groups in add_groups_to_links(devices, links):
         # Messages from one group to the next use the outer link.
         message_s[::group_size] = link.message_s(num_bytes)
         group_size *= groups

@@ -21,7 +21,7 @@ from rnn_scaling.config.conditions import NOT_COMPARED
 from rnn_scaling.config.naming import (
     drop_network_options,
     find_distinguishing,
-    network_name,
+    name_network,
 )
 from rnn_scaling.config.run_options import MeasureOptions
 from rnn_scaling.records.options import Options
@@ -127,13 +127,13 @@ def inspect(records: Mapping[str, RunRecord]) -> Inspection:
     differences: dict[bool, list[Statement]] = {False: [], True: []}
     traced: list[tuple[str, StepCounts]] = []
     keys = []
-    left_out = [_reason_without_counts(name, run) for name, run in records.items()]
+    left_out = [_explain_missing_counts(name, run) for name, run in records.items()]
     for name, record in records.items():
         if record.graph is None or record.trace is None or record.status != "ok":
             continue
         options = record.options
         counts = _count_run(record, record.graph, record.trace)
-        differences[False] += _contradiction_statements(name, counts)
+        differences[False] += _state_contradictions(name, counts)
         steps = record.trace.kernels.steps
         differences[has_varying_lengths(options)] += _step_differences(name, steps)
         traced.append((name, counts))
@@ -162,7 +162,7 @@ def inspect(records: Mapping[str, RunRecord]) -> Inspection:
     )
 
 
-def _reason_without_counts(name: str, record: RunRecord) -> Statement | None:
+def _explain_missing_counts(name: str, record: RunRecord) -> Statement | None:
     """State why a run has no counts, or None if it has."""
     if record.status != "ok":
         return state("run-not-ok", run=name, status=record.status)
@@ -217,7 +217,7 @@ def _count_run(record: RunRecord, graph: Graph, trace: Trace) -> StepCounts:
     for part in kernels.by_phase:
         by_phase[part.phase] += part.kernels
     return StepCounts(
-        encoder=network_name(record.options),
+        encoder=name_network(record.options),
         kernel=record.resolved.encoder_kernel or "",
         num_devices=record.options["num_devices"],
         runs=1,
@@ -241,15 +241,15 @@ def has_varying_lengths(config: Mapping[str, Any]) -> bool:
     return source is not None and source.varies
 
 
-def _contradiction_statements(run: str, counts: StepCounts) -> Iterator[Statement]:
+def _state_contradictions(run: str, counts: StepCounts) -> Iterator[Statement]:
     """Yield the counts of one run that contradict each other."""
     by_type = sum(counts.kernels_by_type.values())
     if by_type != counts.kernels:
         yield state(
             "kernel-sums-differ", run=run, by_type=by_type, by_place=counts.kernels
         )
-    if num_iterations(counts) < 0:
-        yield state("loop-kernels-missing", run=run, loops=num_loops(counts))
+    if count_iterations(counts) < 0:
+        yield state("loop-kernels-missing", run=run, loops=count_loops(counts))
 
 
 def _step_differences(run: str, steps: Sequence[KernelCounts]) -> Iterator[Statement]:
@@ -312,7 +312,7 @@ def _run_differences(
     return statements
 
 
-def num_loops(counts: StepCounts) -> int:
+def count_loops(counts: StepCounts) -> int:
     """Return the while loops in the partitions.
 
     Each loop has one LoopCond operator on each of its devices.
@@ -320,13 +320,13 @@ def num_loops(counts: StepCounts) -> int:
     return counts.operators_by_type.get("LoopCond", 0)
 
 
-def num_iterations(counts: StepCounts) -> int:
+def count_iterations(counts: StepCounts) -> int:
     """Return how often the bodies of loops run in a step.
 
     No loop is inside another one. A loop evaluates its condition once more than its
     body runs.
     """
-    return counts.kernels_by_type.get("LoopCond", 0) - num_loops(counts)
+    return counts.kernels_by_type.get("LoopCond", 0) - count_loops(counts)
 
 
 def sum_families(by_type: Mapping[str, int]) -> dict[str, int]:
@@ -338,7 +338,7 @@ def sum_families(by_type: Mapping[str, int]) -> dict[str, int]:
     return sums
 
 
-def encoder_difference(fewer: StepCounts, more: StepCounts) -> list[Statement]:
+def compare_encoders(fewer: StepCounts, more: StepCounts) -> list[Statement]:
     """State why one encoder invokes more kernels than another.
 
     Both have the same number of devices.
@@ -371,19 +371,19 @@ def encoder_difference(fewer: StepCounts, more: StepCounts) -> list[Statement]:
         state("kernels-ratio", more.encoder, **reference | ratios),
         state("kernels-per-operator", more.encoder, **reference | per_operator),
         *implementations,
-        _loop_statement(more),
-        _loop_statement(fewer),
+        _state_loop(more),
+        _state_loop(fewer),
         state("kernels-by-phase", more.encoder, **reference | phases),
         state("kernels-by-family", more.encoder, **differences),
     ]
 
 
-def _loop_statement(counts: StepCounts) -> Statement:
+def _state_loop(counts: StepCounts) -> Statement:
     """State how many loops a step has, and what they cost."""
-    loops = num_loops(counts)
+    loops = count_loops(counts)
     if not loops:
         return state("no-loops", counts.encoder)
-    iterations = num_iterations(counts)
+    iterations = count_iterations(counts)
     control = sum_families(counts.kernels_by_type)["control"]
     carried = counts.kernels_by_type.get("NextIteration", 0)
     return state(

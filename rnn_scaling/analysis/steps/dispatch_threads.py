@@ -11,7 +11,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from rnn_scaling.analysis import disturbance
-from rnn_scaling.analysis.confidence import Interval, divide_rates, interval_over_runs
+from rnn_scaling.analysis.confidence import (
+    Interval,
+    compute_interval_over_runs,
+    divide_rates,
+)
 from rnn_scaling.analysis.grouping import group_by
 from rnn_scaling.analysis.keys import build_key
 from rnn_scaling.analysis.machines import group_by_machine
@@ -191,12 +195,12 @@ def _make_setting(row: Row, best: Row | None) -> Setting:
         rate=row.rate,
         relative_rate=relative_rate,
         comparison=comparison,
-        concurrency=_mean_concurrency(row.good_runs),
-        concurrency_over_runs=_concurrency_over_runs(row.good_runs),
+        concurrency=_compute_mean_concurrency(row.good_runs),
+        concurrency_over_runs=_average_concurrency_over_runs(row.good_runs),
     )
 
 
-def _mean_concurrency(records: Sequence[RunRecord]) -> float | None:
+def _compute_mean_concurrency(records: Sequence[RunRecord]) -> float | None:
     # XLA's clusters of operators do not name their tower.
     traces = [run.trace for run in records if run.trace and not run.options["xla"]]
     steps = itertools.chain.from_iterable(trace.steps for trace in traces)
@@ -206,16 +210,16 @@ def _mean_concurrency(records: Sequence[RunRecord]) -> float | None:
     return statistics.median(known_concurrencies) if known_concurrencies else None
 
 
-def _concurrency_over_runs(records: Sequence[RunRecord]) -> Interval | None:
+def _average_concurrency_over_runs(records: Sequence[RunRecord]) -> Interval | None:
     # Towers that wait for a core look as if they waited for a thread.
     quiet_runs = [
         run
         for run in records
         if not (disturbance.load(run) or run.resolved.oversubscribed)
     ]
-    means = [_mean_concurrency([run]) for run in quiet_runs]
+    means = [_compute_mean_concurrency([run]) for run in quiet_runs]
     known_means = [mean for mean in means if mean is not None]
-    return interval_over_runs(known_means) if len(known_means) > 1 else None
+    return compute_interval_over_runs(known_means) if len(known_means) > 1 else None
 
 
 def make_statements(probe: Probe) -> list[Statement]:
@@ -223,7 +227,7 @@ def make_statements(probe: Probe) -> list[Statement]:
     if not probe.has_rate:
         return [
             _probe_statement(probe, "threads-not-measured"),
-            *_disturbance_statements(probe),
+            *_state_disturbances(probe),
         ]
     statements = [_probe_statement(probe, "threads-corrected")]
     if probe.fastest is not None:
@@ -232,20 +236,20 @@ def make_statements(probe: Probe) -> list[Statement]:
     if failed_settings:
         statements.append(
             _probe_statement(
-                probe, "threads-failed", threads=_thread_counts(failed_settings)
+                probe, "threads-failed", threads=_list_thread_counts(failed_settings)
             )
         )
-    statements += _concurrency_statements(probe)
+    statements += _state_concurrency(probe)
     if probe.fastest is not None:
-        statements.append(_default_statement(probe))
-    return [*statements, *_disturbance_statements(probe)]
+        statements.append(_state_default(probe))
+    return [*statements, *_state_disturbances(probe)]
 
 
 def _probe_statement(probe: Probe, kind: str, **values: Any) -> Statement:
     return state(kind, probe.title, devices=probe.num_devices, **values)
 
 
-def _thread_counts(settings: Sequence[Setting]) -> list[int]:
+def _list_thread_counts(settings: Sequence[Setting]) -> list[int]:
     return [setting.threads for setting in settings]
 
 
@@ -259,7 +263,7 @@ def _limit_statements(probe: Probe, best: int) -> list[Statement]:
         setting for setting in measured_settings if setting.threads < enough
     ]
     if not slow_settings:
-        return _no_limit_statements(probe, best)
+        return _state_missing_limit(probe, best)
     slower = []
     for setting in slow_settings:
         slower.append(
@@ -278,7 +282,7 @@ def _limit_statements(probe: Probe, best: int) -> list[Statement]:
                 probe,
                 "threads-unclear",
                 best=best,
-                threads=_thread_counts(noisy_settings),
+                threads=_list_thread_counts(noisy_settings),
                 limit=limit,
             ),
             *slower,
@@ -289,7 +293,7 @@ def _limit_statements(probe: Probe, best: int) -> list[Statement]:
     ]
 
 
-def _no_limit_statements(probe: Probe, best: int) -> list[Statement]:
+def _state_missing_limit(probe: Probe, best: int) -> list[Statement]:
     """State that the fewest threads are as fast as any.
 
     The slow-down that the runs could have shown follows.
@@ -306,7 +310,7 @@ def _no_limit_statements(probe: Probe, best: int) -> list[Statement]:
     return statements
 
 
-def _concurrency_statements(probe: Probe) -> list[Statement]:
+def _state_concurrency(probe: Probe) -> list[Statement]:
     """State whether towers run one after the other."""
     traced = [setting for setting in probe.settings if setting.concurrency is not None]
     if probe.num_devices == 1 or not traced:
@@ -321,18 +325,20 @@ def _concurrency_statements(probe: Probe) -> list[Statement]:
     if serial:
         return [
             _probe_statement(
-                probe, "towers-in-turn", threads=_thread_counts(serial), **values
+                probe, "towers-in-turn", threads=_list_thread_counts(serial), **values
             )
         ]
     unclear = [setting for setting in traced if setting.concurrency_ends[0] <= _SERIAL]
     if unclear:
         return [
-            _probe_statement(probe, "towers-unclear", threads=_thread_counts(unclear))
+            _probe_statement(
+                probe, "towers-unclear", threads=_list_thread_counts(unclear)
+            )
         ]
     return [_probe_statement(probe, "towers-at-once", **values)]
 
 
-def _default_statement(probe: Probe) -> Statement:
+def _state_default(probe: Probe) -> Statement:
     """State how fast the number of threads is that the trainer chooses."""
     default = probe.default
     for setting in probe.settings:
@@ -348,7 +354,7 @@ def _default_statement(probe: Probe) -> Statement:
     return _probe_statement(probe, kind, default=default, share=setting.percent)
 
 
-def _disturbance_statements(probe: Probe) -> Iterator[Statement]:
+def _state_disturbances(probe: Probe) -> Iterator[Statement]:
     """Yield other influences on the rates: shared cores, and other processes."""
     sharing = [run for run in probe.runs if run.resolved.oversubscribed]
     cores = [len(disturbance.bound_cores(run)) for run in sharing]

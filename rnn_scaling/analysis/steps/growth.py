@@ -64,7 +64,7 @@ def fit_lines(groups: Sequence[CountGroup]) -> list[Line]:
     growth_lines: list[Line] = []
     for option in LENGTHS:
         families = group_by(
-            groups, [_family_key(group.options, option) for group in groups]
+            groups, [_make_family_key(group.options, option) for group in groups]
         )
         for family in families.values():
             growth_lines += _find_family_lines(option, family)
@@ -102,7 +102,7 @@ def _find_family_lines(option: str, family: Sequence[CountGroup]) -> Iterator[Li
             )
 
 
-def _family_key(options: Options, option: str) -> tuple:
+def _make_family_key(options: Options, option: str) -> tuple:
     """Return a key that groups share if they differ only in this length."""
     changes = {"encoder_type": "", "decoder_type": "", "num_devices": 1, option: 0}
     key = build_key(options, **changes)

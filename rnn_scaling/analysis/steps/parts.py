@@ -9,7 +9,10 @@ import itertools
 import math
 from collections.abc import Callable, Sequence
 
-from rnn_scaling.analysis.confidence import interval_over_runs, standard_deviation
+from rnn_scaling.analysis.confidence import (
+    compute_interval_over_runs,
+    compute_standard_deviation,
+)
 from rnn_scaling.analysis.statements import Statement, state
 from rnn_scaling.analysis.steps.straggler import name_straggler
 from rnn_scaling.config import registry
@@ -81,10 +84,10 @@ class StepParts:
     def compute(self, tower: int | None = None) -> Spread:
         """Return the seconds per step in which a tower computes, in any phase."""
 
-        def total_own_s(tower_step: TowerStep) -> float:
+        def sum_own_s(tower_step: TowerStep) -> float:
             return math.fsum(tower_step.parts[phase] for phase in OWN)
 
-        return self._spread_over_towers(total_own_s, tower)
+        return self._spread_over_towers(sum_own_s, tower)
 
     def moment(self, name: str, tower: int) -> Spread | None:
         """Return when an event happens, in seconds after the start of the step.
@@ -135,13 +138,13 @@ class StepParts:
         for run in self.runs:
             timed_ratios += [s / run.cost.untraced_s for s in run.cost.timed_s]
             counted_ratios += [s / run.cost.untraced_s for s in run.cost.counted_s]
-        timed_ratio = interval_over_runs(timed_ratios)
+        timed_ratio = compute_interval_over_runs(timed_ratios)
         return Cost(
             ratio=timed_ratio.value,
             low=timed_ratio.low,
             high=timed_ratio.high,
             count=sum(timed_ratio.run_counts),
-            counted=interval_over_runs(counted_ratios).value,
+            counted=compute_interval_over_runs(counted_ratios).value,
             start_s=measure_spread([run.cost.start_s for run in self.runs]).mean,
             stop_s=measure_spread([run.cost.stop_s for run in self.runs]).mean,
         )
@@ -179,7 +182,7 @@ def make_statements(parts: StepParts) -> list[Statement]:
         ]
     else:
         statements = [state("one-traced-step")]
-    statements += [_concurrency_statement(parts), parts.straggler[1]]
+    statements += [_state_concurrency(parts), parts.straggler[1]]
     if cost.low and cost.high:
         statements.append(state("tracing-ratio-interval", **cost_values))
         if cost.high < 1:
@@ -202,7 +205,7 @@ def make_statements(parts: StepParts) -> list[Statement]:
     return statements
 
 
-def _concurrency_statement(parts: StepParts) -> Statement:
+def _state_concurrency(parts: StepParts) -> Statement:
     if parts.num_towers == 1:
         return state("one-tower")
     if parts.is_clustered:
@@ -224,4 +227,4 @@ def split_steps(records: Sequence[RunRecord]) -> StepParts | None:
 
 
 def measure_spread(values: Sequence[float]) -> Spread:
-    return Spread(math.fsum(values) / len(values), standard_deviation(values))
+    return Spread(math.fsum(values) / len(values), compute_standard_deviation(values))

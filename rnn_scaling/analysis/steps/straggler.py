@@ -15,9 +15,9 @@ import numpy as np
 
 from rnn_scaling.analysis.confidence import (
     MIN_BATCHES,
-    long_run_variance,
-    num_cosines,
-    standard_deviation,
+    choose_num_cosines,
+    compute_standard_deviation,
+    estimate_long_run_variance,
 )
 from rnn_scaling.analysis.statements import Statement, state
 from rnn_scaling.analysis.student import t_quantile
@@ -51,10 +51,10 @@ def name_straggler(
     end must be later by MIN_SHARE of a step, and by more than its standard deviation
     between steps.
     """
-    missing_evidence = _missing_evidence_statement(steps, is_synchronous, is_clustered)
+    missing_evidence = _state_missing_evidence(steps, is_synchronous, is_clustered)
     if missing_evidence:
         return None, missing_evidence
-    last_towers = [max(step.towers, key=_arrival) for step in steps]
+    last_towers = [max(step.towers, key=_find_arrival) for step in steps]
     tower = last_towers[0].tower
     if any(last.tower != tower for last in last_towers):
         towers = [str(last.tower) for last in last_towers]
@@ -63,14 +63,14 @@ def name_straggler(
     ends_s = [late.end_s for late in lateness]
     durations_s = [late.duration_s for late in lateness]
     computes_s = [late.compute_s for late in lateness]
-    mean_end_s = _mean(ends_s)
-    late_share = mean_end_s / _mean([step.seconds for step in steps])
+    mean_end_s = _compute_mean(ends_s)
+    late_share = mean_end_s / _compute_mean([step.seconds for step in steps])
     values = {
         "tower": tower,
-        "late": _in_ms(ends_s),
+        "late": _convert_to_ms(ends_s),
         "late_share": late_share,
-        "took": _in_ms(durations_s),
-        "compute": _in_ms(computes_s),
+        "took": _convert_to_ms(durations_s),
+        "compute": _convert_to_ms(computes_s),
     }
     # The first objection that holds is the reason.
     objections = {
@@ -80,7 +80,7 @@ def name_straggler(
         "straggler-negligible": late_share < MIN_SHARE,
         # With many steps a mean can be certain and yet far below the variation between
         # steps, which matters more.
-        "straggler-scatters": mean_end_s <= standard_deviation(ends_s),
+        "straggler-scatters": mean_end_s <= compute_standard_deviation(ends_s),
     }
     for kind, holds in objections.items():
         if holds:
@@ -88,7 +88,7 @@ def name_straggler(
     return tower, state("straggler", **values)
 
 
-def _missing_evidence_statement(
+def _state_missing_evidence(
     steps: Sequence[TimedStep], is_synchronous: bool, is_clustered: bool
 ) -> Statement | None:
     """State why arrival times do not show a straggler, or None if they may.
@@ -112,10 +112,10 @@ def _missing_evidence_statement(
     if unseen:
         names = [f"tower {tower}" for tower in sorted(unseen)]
         return state("straggler-unseen", towers=names)
-    idle = _mean([step.towers[0].parts[IDLE] / step.seconds for step in steps])
+    idle = _compute_mean([step.towers[0].parts[IDLE] / step.seconds for step in steps])
     if idle > _MAX_IDLE:
         return state("straggler-idle", idle=idle)
-    concurrency = _mean([step.concurrency or 0.0 for step in steps])
+    concurrency = _compute_mean([step.concurrency or 0.0 for step in steps])
     if concurrency <= 1 + _SERIAL * (num_towers - 1):
         return state("straggler-serial", concurrency=concurrency)
     return None
@@ -132,8 +132,8 @@ class _Lateness(NamedTuple):
 def _measure_lateness(step: TimedStep, last: TowerStep) -> _Lateness:
     """Compare the last tower of a step with the next latest one."""
     earlier_towers = [tower for tower in step.towers if tower.tower != last.tower]
-    second = max(earlier_towers, key=_arrival)
-    end_s = _arrival(last) - _arrival(second)
+    second = max(earlier_towers, key=_find_arrival)
+    end_s = _find_arrival(last) - _find_arrival(second)
     duration_s = end_s - ((last.first_s or 0.0) - (second.first_s or 0.0))
     compute_s = _compute(last) - _compute(second)
     # Without rounding to nanoseconds, the error of floating point would be above 0 in
@@ -145,25 +145,25 @@ def _compute(tower: TowerStep) -> float:
     return math.fsum(tower.busy[phase] for phase in (FORWARD, BACKWARD))
 
 
-def _arrival(tower: TowerStep) -> float:
+def _find_arrival(tower: TowerStep) -> float:
     return tower.arrival_s or 0.0  # no step without it gets here
 
 
-def _mean(values: Sequence[float]) -> float:
+def _compute_mean(values: Sequence[float]) -> float:
     return math.fsum(values) / len(values)
 
 
 def _lower_end(values: Sequence[float]) -> float:
     """Return the lower end of the one-sided 95 % interval of the mean."""
     quantile = t_quantile(LEVEL, len(values) - 1)
-    error = standard_deviation(values) / math.sqrt(len(values))
-    return _mean(values) - quantile * error
+    error = compute_standard_deviation(values) / math.sqrt(len(values))
+    return _compute_mean(values) - quantile * error
 
 
-def _in_ms(seconds: Sequence[float]) -> str:
+def _convert_to_ms(seconds: Sequence[float]) -> str:
     """Return "12.34 (sd 0.12)": mean and standard deviation, in milliseconds."""
-    deviation = standard_deviation(seconds)
-    return f"{1000 * _mean(seconds):.2f} (sd {1000 * deviation:.2f})"
+    deviation = compute_standard_deviation(seconds)
+    return f"{1000 * _compute_mean(seconds):.2f} (sd {1000 * deviation:.2f})"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -265,7 +265,7 @@ def _find_late_ranks(
         return tuple(numbers), state(
             kind,
             ranks=[str(number) for number in numbers],
-            behind=_in_ms(delay_s.tolist()),
+            behind=_convert_to_ms(delay_s.tolist()),
             behind_share=float(delay_s.mean()) / batch_s,
             batches=int((delay_s > 0).sum()),
             measured=num_batches,
@@ -286,11 +286,13 @@ def _is_late(delay_s: np.ndarray, batch_s: float) -> bool:
       delay_s: Seconds of the delay in each batch.
       batch_s: The mean seconds of a batch.
     """
-    mean = _mean(delay_s.tolist())
-    quantile = t_quantile(_RANK_LEVEL, num_cosines(len(delay_s)))
-    error = math.sqrt(long_run_variance(delay_s) / len(delay_s))
+    mean = _compute_mean(delay_s.tolist())
+    quantile = t_quantile(_RANK_LEVEL, choose_num_cosines(len(delay_s)))
+    error = math.sqrt(estimate_long_run_variance(delay_s) / len(delay_s))
     is_significant = mean - quantile * error > 0
     is_material = mean >= MIN_SHARE * batch_s
     return (
-        is_significant and is_material and mean > standard_deviation(delay_s.tolist())
+        is_significant
+        and is_material
+        and mean > compute_standard_deviation(delay_s.tolist())
     )

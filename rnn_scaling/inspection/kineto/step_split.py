@@ -76,12 +76,12 @@ def split_steps(
         seconds_by_part = {}
         for index, name in enumerate(PARTS):
             is_part = parts[window] == index
-            seconds_by_part[name] = _total_seconds(step_lengths_ns[is_part])
+            seconds_by_part[name] = _sum_seconds(step_lengths_ns[is_part])
         step = SplitStep(
             number=number,
             seconds=(end_ns - start_ns) / 1e9,
             parts=seconds_by_part,
-            exchange_s=_total_seconds(step_lengths_ns[masks[UNSPLIT][window]]),
+            exchange_s=_sum_seconds(step_lengths_ns[masks[UNSPLIT][window]]),
             exposed_s=sum(seconds_by_part[name] for name in _EXPOSED),
         )
         steps.append(step)
@@ -123,5 +123,5 @@ def _choose_parts(masks: Mapping[str, np.ndarray], num_intervals: int) -> np.nda
     return parts
 
 
-def _total_seconds(lengths_ns: np.ndarray) -> float:
+def _sum_seconds(lengths_ns: np.ndarray) -> float:
     return int(lengths_ns.sum()) / 1e9

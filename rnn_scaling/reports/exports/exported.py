@@ -107,7 +107,7 @@ def collect(folder: Path, files: Folder, rows: Rows) -> Exported:
     for machine, title, row in zip(rows.machines, rows.titles(), rows.rows):
         if not row.good_runs:
             continue
-        exported_row = ExportedRow(title, machine, row, _measured_metrics(row))
+        exported_row = ExportedRow(title, machine, row, _list_measured_metrics(row))
         exported_rows.append(exported_row)
         # The rates of the runs are measured, so they have the row's measured rate as
         # their mean.
@@ -117,7 +117,7 @@ def collect(folder: Path, files: Folder, rows: Rows) -> Exported:
             single_run_row = dataclasses.replace(
                 row, records=(record,), counts_all_batches=all_batches
             )
-            values = _measured_metrics(single_run_row)
+            values = _list_measured_metrics(single_run_row)
             runs.append(
                 ExportedRun(
                     name=names[id(record)],
@@ -133,7 +133,7 @@ def collect(folder: Path, files: Folder, rows: Rows) -> Exported:
     return Exported(folder, tuple(exported_rows), tuple(runs))
 
 
-def _measured_metrics(row: Row) -> dict[str, Interval]:
+def _list_measured_metrics(row: Row) -> dict[str, Interval]:
     metrics = {}
     for metric in METRICS.values():
         number = row.shown_metric(metric)

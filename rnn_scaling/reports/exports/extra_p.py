@@ -29,7 +29,7 @@ def write(exported: Exported, destination: str) -> str:
     lines may cover several steps.
     """
     folder = Path(destination)
-    all_times = _times_of_series(exported.runs)
+    all_times = _list_times_of_series(exported.runs)
     devices = [tuple(sorted(times)) for times in all_times.values()]
     files = group_by(all_times.items(), devices)
     for points, series in files.items():
@@ -38,7 +38,7 @@ def write(exported: Exported, destination: str) -> str:
     return f"{folder}: {format_count(len(files), 'file')} with {len(all_times)} series"
 
 
-def _times_of_series(runs: Sequence[ExportedRun]) -> dict[str, Times]:
+def _list_times_of_series(runs: Sequence[ExportedRun]) -> dict[str, Times]:
     all_times: dict[str, dict[int, list[float]]] = {}
     for run in runs:
         step_s = list_step_times(run.record, run.all_batches)

@@ -36,7 +36,7 @@ def write(exported: Exported, destination: str) -> str:
     tests = {}
     for name, row in zip(names, exported.rows):
         runs = [run for run in exported.runs if run.row is row and run.counts]
-        metrics = _shared_metrics(runs)
+        metrics = _list_shared_metrics(runs)
         path = folder / f"{name}.csv"
         write_text(_format_csv(runs, metrics), path)
         tests[name] = _make_test(path, metrics)
@@ -71,7 +71,7 @@ def _format_csv(runs: Sequence[ExportedRun], metrics: Sequence[str]) -> str:
     return text.getvalue()
 
 
-def _shared_metrics(runs: Sequence[ExportedRun]) -> list[str]:
+def _list_shared_metrics(runs: Sequence[ExportedRun]) -> list[str]:
     """Return the exported metrics that every run has."""
     names = []
     for name in _DIRECTIONS:

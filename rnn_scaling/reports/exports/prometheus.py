@@ -38,7 +38,7 @@ def format_metrics(exported: Exported) -> str:
     lines = []
     for name, metric in METRICS.items():
         base_name, factor = _convert_to_base_unit(name)
-        for suffix, samples in _samples(exported, name, factor).items():
+        for suffix, samples in _list_samples(exported, name, factor).items():
             if samples:
                 gauge = f"{_PREFIX}_{base_name}{suffix}"
                 lines.append(f"# HELP {gauge} {metric.title}{_MEANINGS[suffix]}")
@@ -47,14 +47,14 @@ def format_metrics(exported: Exported) -> str:
     return "".join(f"{line}\n" for line in lines)
 
 
-def _samples(exported: Exported, name: str, factor: float) -> dict[str, list[str]]:
+def _list_samples(exported: Exported, name: str, factor: float) -> dict[str, list[str]]:
     """Return labels and value of each row, by the suffix of the gauge."""
     samples: dict[str, list[str]] = {suffix: [] for suffix in _MEANINGS}
     for row in exported.rows:
         number = row.metrics.get(name)
         if number is None:
             continue
-        labels = _labels_text(row, number)
+        labels = _format_labels(row, number)
         for suffix, value in zip(_MEANINGS, (number.value, number.low, number.high)):
             if value is not None:
                 samples[suffix].append(f"{{{labels}}} {factor * value!r}")
@@ -69,7 +69,7 @@ def _convert_to_base_unit(name: str) -> tuple[str, float]:
     return name, 1.0
 
 
-def _labels_text(row: ExportedRow, number: Interval) -> str:
+def _format_labels(row: ExportedRow, number: Interval) -> str:
     """Return the labels of a number; one corrected for load has a further label."""
     labels = row.labels
     if number.is_corrected:

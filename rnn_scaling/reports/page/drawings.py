@@ -27,9 +27,9 @@ from rnn_scaling.reports.page.document import (
 from rnn_scaling.reports.pictures import bars, charts, figures, step_figures
 from rnn_scaling.reports.pictures.charts import Chart
 from rnn_scaling.reports.scaling_data import Group as Series
-from rnn_scaling.reports.series_statements import noise_text
+from rnn_scaling.reports.series_statements import format_noise
 from rnn_scaling.reports.summary import SeriesSummary, Summary
-from rnn_scaling.reports.wording import format_interval, sentence
+from rnn_scaling.reports.wording import format_interval, write_sentence
 
 _WIDTH = 7.2  # inches of the bars
 _LOSSES = "Points of efficiency lost, by part"
@@ -56,13 +56,11 @@ def draw_curves(groups: Sequence[Series], omitted_metric: str) -> list[Block]:
         for metric in group.picture_metrics:
             if metric.name != omitted_metric:
                 name = f"fig-{metric.name}{suffix}"
-                pictures.append(
-                    _picture_of_group(group.chart(metric), name, group.title)
-                )
+                pictures.append(_draw_group(group.chart(metric), name, group.title))
         blocks += [Text(group.title, "h3")] if group.title else []
         blocks += [
             Group("figures", pictures),
-            *_omission_note(len(group.lines), "series"),
+            *_make_omission_note(len(group.lines), "series"),
         ]
     return blocks
 
@@ -73,23 +71,23 @@ def draw_glance(groups: Sequence[Series]) -> list[Block]:
     for k, group in enumerate(groups):
         if chart := group.efficiency:
             blocks += [Text(group.title, "h3")] if group.title else []
-            blocks.append(_picture_of_group(chart, f"glance-{k}", group.title))
+            blocks.append(_draw_group(chart, f"glance-{k}", group.title))
     return blocks
 
 
-def _picture_of_group(chart: Chart, name: str, group: str) -> Figure:
+def _draw_group(chart: Chart, name: str, group: str) -> Figure:
     return draw_picture(
         chart, name, ", ".join(filter(None, [chart.metric.caption, group]))
     )
 
 
-def _omission_note(count: int, noun: str) -> list[Text]:
+def _make_omission_note(count: int, noun: str) -> list[Text]:
     """Return a note if there are more lines than a picture has."""
     if count <= figures.MAX_LINES:
         return []
     return [
         Text(
-            sentence(
+            write_sentence(
                 state(
                     "pictures-show-some",
                     noun,
@@ -115,7 +113,7 @@ def draw_losses(split_losses: Sequence[tuple[str, Attribution]]) -> list[Block]:
         lines.append(f"{title}: {total} ({', '.join(texts)}).")
     description = f"A bar for each series. {' '.join(lines)}"
     figure = page.make_figure(draw_losses_svg(first), "losses", _LOSSES, description)
-    return [figure, *_omission_note(len(split_losses), "series")]
+    return [figure, *_make_omission_note(len(split_losses), "series")]
 
 
 def draw_losses_svg(split_losses: Sequence[tuple[str, Attribution]]) -> str:
@@ -130,7 +128,7 @@ def draw_losses_svg(split_losses: Sequence[tuple[str, Attribution]]) -> str:
         ]
         loss_bars.append(bars.Bar(title, sizes, loss.loss_points))
         used_parts.update(name for name, _ in sizes)
-    noise = noise_text([loss for _, loss in split_losses])
+    noise = format_noise([loss for _, loss in split_losses])
     titles = {name: name for name in _COLOURS if name in used_parts}
     if UNEXPLAINED in titles:
         titles[UNEXPLAINED] = f"{UNEXPLAINED}: within {noise}"
@@ -145,7 +143,7 @@ def draw_losses_svg(split_losses: Sequence[tuple[str, Attribution]]) -> str:
     )
 
 
-def steps_section(series: Sequence[SeriesSummary]) -> PageSection:
+def make_steps_section(series: Sequence[SeriesSummary]) -> PageSection:
     """Return pictures and numbers of the parts of a step, for each traced row."""
     blocks: list[Block] = []
     used_parts: set[str] = set()
@@ -156,17 +154,20 @@ def steps_section(series: Sequence[SeriesSummary]) -> PageSection:
                 blocks.append(_step_block(parts, len(blocks), title))
                 used_parts.update(parts.nonzero_parts)
     if blocks:
-        keys = [_part_key(part) for part in PARTS if part in used_parts]
-        reading = Text(sentence(state("reading-of-steps")))
+        keys = [_make_part_key(part) for part in PARTS if part in used_parts]
+        reading = Text(write_sentence(state("reading-of-steps")))
         blocks = [reading, Terms(keys, "parts"), *blocks]
     return PageSection("steps", "Where a step goes", blocks)
 
 
-def _part_key(part: str) -> Key:
-    style = step_figures.part_style(part)
+def _make_part_key(part: str) -> Key:
+    style = step_figures.make_part_style(part)
     colour = figures.apply_page_theme(style["facecolor"])
     return Key(
-        steps.name_part(part), sentence(state(f"part-{part}")), colour, style["alpha"]
+        steps.name_part(part),
+        write_sentence(state(f"part-{part}")),
+        colour,
+        style["alpha"],
     )
 
 
@@ -174,16 +175,16 @@ def _step_block(parts: steps.StepParts, k: int, title: str) -> Block:
     blocks: list[Block] = [Text(title, "h3")]
     if k < page.MAX_FIGURES:
         step = parts.typical
-        figure_title = title + step_figures.omitted_towers_text(parts.num_towers)
+        figure_title = title + step_figures.format_omitted_towers(parts.num_towers)
         pictures = [
             page.make_figure(
                 step_figures.draw_parts(parts, f"parts-{k}"),
                 f"parts-{k}",
                 f"{figure_title}: parts of the mean step",
-                sentence(
+                write_sentence(
                     state(
                         "picture-of-parts",
-                        concurrency=sentence(make_statements(parts)[1]),
+                        concurrency=write_sentence(make_statements(parts)[1]),
                     )
                 ),
             ),
@@ -191,7 +192,9 @@ def _step_block(parts: steps.StepParts, k: int, title: str) -> Block:
                 step_figures.draw_timeline(parts.steps[step], f"step-{k}"),
                 f"step-{k}",
                 f"{figure_title}: traced step {step}",
-                sentence(state("picture-of-step", step=step, steps=len(parts.steps))),
+                write_sentence(
+                    state("picture-of-step", step=step, steps=len(parts.steps))
+                ),
             ),
         ]
         blocks.append(Group("figures", pictures))
@@ -204,13 +207,13 @@ def counts_section(summary: Summary) -> PageSection:
     blocks: list[Block] = []
     if inspection := counts_report.inspect_summary(summary):
         *groups, agreement = counts_report.make_sections(inspection)
-        blocks = [Text(sentence(state("reading-of-counts"))), Body(agreement)]
+        blocks = [Text(write_sentence(state("reading-of-counts"))), Body(agreement)]
         for group in groups:
             blocks.append(Folded(group.title, [Body(group, group.title)], "counts"))
     return PageSection("counts", "Operators and kernels of a step", blocks)
 
 
-def learning_section(summary: Summary) -> PageSection:
+def make_learning_section(summary: Summary) -> PageSection:
     """Return the curves and the table of the accuracy or of a target, if recorded."""
     blocks: list[Block] = []
     if result := summary.learning:
@@ -220,7 +223,7 @@ def learning_section(summary: Summary) -> PageSection:
             pictures.append(draw_picture(chart, f"learning-{name}", title))
         blocks = [
             Group("figures", pictures),
-            *_omission_note(len(result.results), "configurations"),
+            *_make_omission_note(len(result.results), "configurations"),
             Body(learning.make_section(result, summary.row_titles), "Learning"),
         ]
     return PageSection("learning", "Learning", blocks)

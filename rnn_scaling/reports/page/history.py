@@ -15,7 +15,7 @@ from rnn_scaling.reports.page import document, drawings
 from rnn_scaling.reports.page.document import Body, Items, Live, PageSection
 from rnn_scaling.reports.pictures import charts
 from rnn_scaling.reports.sections import Grid, Section
-from rnn_scaling.reports.wording import format_signed_percent, sentences
+from rnn_scaling.reports.wording import format_signed_percent, write_sentences
 
 _RELATIVE = Metric("relative", "relative rate", "% of the first entry", digits=1)
 COMMIT = "commit"
@@ -32,7 +32,7 @@ def render(timeline: Timeline, name: str, commit_url: str) -> bytes:
       commit_url: URL of commits without the hash; "" if unknown.
     """
     table = report.make_table(timeline)
-    size, *paragraphs = map(sentences, report.make_paragraphs(timeline))
+    size, *paragraphs = map(write_sentences, report.make_paragraphs(timeline))
     changes: list[float] = []
     for curve in timeline.curves:
         changes += [point.change.value for point in curve.change_points]

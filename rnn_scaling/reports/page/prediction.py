@@ -24,7 +24,7 @@ from rnn_scaling.reports.page.document import (
 from rnn_scaling.reports.pictures import prediction as pictures
 from rnn_scaling.reports.scaling_data import DEVICES
 from rnn_scaling.reports.sections import Section, explain_numbers
-from rnn_scaling.reports.wording import sentence, sentences
+from rnn_scaling.reports.wording import write_sentence, write_sentences
 
 # The heading if the tables of several series have different headings.
 _COMMON_HEAD = ("Devices", "Source", "Rate", "Efficiency (%)", "Largest loss")
@@ -42,15 +42,17 @@ def render(
     """
     names = [prediction.curve.name for prediction in results.predictions]
     is_single = len(names) == 1
-    lead = sentences(predicting.answer(results.predictions[0]))
+    lead = write_sentences(predicting.answer(results.predictions[0]))
     chart: list[Block] = [Live("chart", _rate_figures(curves))]
-    losses = _loss_figures(curves)
+    losses = _make_loss_figures(curves)
     numbers = _number_blocks(results, curves)
     if is_single:
         chart += losses
     elif losses:
         numbers = [Group("figures", losses), *numbers]
-    refused = [Items(list(map(sentence, results.refused)))] if results.refused else []
+    refused = (
+        [Items(list(map(write_sentence, results.refused)))] if results.refused else []
+    )
     return document.render_page(
         title,
         about=names if is_single else [f"{len(names)} series"],
@@ -58,13 +60,13 @@ def render(
         overview=_make_overview(results),
         explorer=_make_explorer(curves),
         sections=[
-            PageSection("assumptions", "Assumptions", _assumption_blocks(results)),
+            PageSection("assumptions", "Assumptions", _make_assumption_blocks(results)),
             PageSection("numbers", "Losses and sizes", numbers),
             PageSection("refused", "Not predicted", refused),
         ],
         first=chart,
-        remarks=[" ".join(map(sentence, results.record))],
-        notes=list(map(sentence, _mark_statements(results))),
+        remarks=[" ".join(map(write_sentence, results.record))],
+        notes=list(map(write_sentence, _mark_statements(results))),
     )
 
 
@@ -102,7 +104,7 @@ def _rate_figures(curves: Sequence[Prediction]) -> list[Figure]:
     return figures
 
 
-def _loss_figures(curves: Sequence[Prediction]) -> list[Block]:
+def _make_loss_figures(curves: Sequence[Prediction]) -> list[Block]:
     """Return a picture for each series whose losses are known."""
     title = "Efficiency and losses on each number of devices"
     figures: list[Block] = []
@@ -115,7 +117,7 @@ def _loss_figures(curves: Sequence[Prediction]) -> list[Block]:
     return figures
 
 
-def _assumption_blocks(results: report.PredictionReport) -> list[Block]:
+def _make_assumption_blocks(results: report.PredictionReport) -> list[Block]:
     blocks: list[Block] = []
     for prediction, sizes in zip(results.predictions, results.sizes):
         answer = predicting.answer(prediction)
@@ -133,7 +135,7 @@ def _number_blocks(
     blocks: list[Block] = []
     for prediction, sizes in zip(curves, results.sizes):
         name = prediction.curve.name
-        grids = (*report.loss_tables(prediction), *report.size_tables(sizes))
+        grids = (*report.make_loss_tables(prediction), *report.make_size_tables(sizes))
         if grids:
             blocks.append(Body(Section(name, grids), name, has_title=True))
     return blocks
@@ -151,7 +153,7 @@ def _make_explorer(curves: Sequence[Prediction]) -> explorer.Explorer:
             for part in point.parts:
                 parts[part] = Metric(part, f"lost to {part}", "points", digits=1)
     metrics |= parts
-    line_metrics = list(map(_metric_names, lines))
+    line_metrics = list(map(_list_metric_names, lines))
     used_names = set.union(*line_metrics)
     used_metrics = [metric for name, metric in metrics.items() if name in used_names]
     # The first series has the answer that is the title, so its metrics come first.
@@ -159,5 +161,5 @@ def _make_explorer(curves: Sequence[Prediction]) -> explorer.Explorer:
     return explorer.Explorer(used_metrics, [DEVICES], lines)
 
 
-def _metric_names(line: explorer.Line) -> set[str]:
+def _list_metric_names(line: explorer.Line) -> set[str]:
     return set().union(*(point.values for point in line.points))

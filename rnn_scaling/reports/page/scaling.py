@@ -36,7 +36,7 @@ from rnn_scaling.reports.page.document import (
 )
 from rnn_scaling.reports.sections import Grid, Section
 from rnn_scaling.reports.summary import MAX_JUDGED, SeriesSummary, Summary
-from rnn_scaling.reports.wording import sentence, sentences
+from rnn_scaling.reports.wording import write_sentence, write_sentences
 from rnn_scaling.system import entry
 from rnn_scaling.system.files.terminal import format_count
 
@@ -55,21 +55,21 @@ def render(summary: Summary) -> bytes:
     chart = drawings.draw_glance(groups)
     curves = drawings.draw_curves(groups, EFFICIENCY.name if chart else "")
     headlines, details = conclusions.answer_paragraphs(summary)
-    remarks = [*details, conclusions.overview_text(summary)]
+    remarks = [*details, conclusions.format_overview(summary)]
     return document.render_page(
         f"Scaling of {name}",
-        about=_about_texts(summary),
+        about=_write_about_texts(summary),
         lead=" ".join(headlines),
         overview=_make_overview(summary),
         explorer=scaling_data.make_explorer(summary, groups),
         sections=_list_sections(summary, curves),
         first=[Live("chart", chart)],
         remarks=list(filter(None, remarks)),
-        notes=_overview_notes(summary),
+        notes=_make_overview_notes(summary),
     )
 
 
-def _about_texts(summary: Summary) -> list[str]:
+def _write_about_texts(summary: Summary) -> list[str]:
     """Return runs, machine, models and dates."""
     texts = [format_count(summary.num_runs, "run")]
     facts = {fact.name: fact.text for fact in summary.facts}
@@ -93,7 +93,7 @@ def _make_overview(summary: Summary) -> document.Overview:
     groups = []
     for section, (_, series) in zip(sections, summary.tables):
         addresses = [
-            f"#{scaling_data.series_anchor(summary, member)}" for member in series
+            f"#{scaling_data.make_series_anchor(summary, member)}" for member in series
         ]
         groups.append((section.title, list(zip(addresses, section.grids[0].lines))))
     style = "certified" if summary.is_certified else ""
@@ -103,7 +103,7 @@ def _make_overview(summary: Summary) -> document.Overview:
         for column in table.make_columns(summary, summary.series)
         if column.name
     }
-    place = table.common_devices_suffix(summary.series)
+    place = table.make_common_devices_suffix(summary.series)
     return document.Overview(
         head,
         groups=groups,
@@ -114,46 +114,50 @@ def _make_overview(summary: Summary) -> document.Overview:
     )
 
 
-def _overview_notes(summary: Summary) -> list[str]:
+def _make_overview_notes(summary: Summary) -> list[str]:
     shown: list[SeriesSummary] = []
     for _, members in summary.tables:
         shown += members
     statements = table.mark_statements(shown)
-    if kinds := "; ".join(conclusions.interval_kinds(summary.series)):
+    if kinds := "; ".join(conclusions.list_interval_kinds(summary.series)):
         statements.append(state("page-intervals", kinds))
     if len({member.is_strong_scaling for member in summary.series}) == 2:
         statements.append(state("page-mixed"))
-    return list(map(sentence, statements))
+    return list(map(write_sentence, statements))
 
 
 def _list_sections(summary: Summary, curves: Sequence[Block]) -> list[PageSection]:
     """Return the sections below the first screen."""
     measured_series = summary.measured
-    limitations = cautions.caution_texts(summary)
+    limitations = cautions.format_cautions(summary)
     title = f"Limitations ({len(limitations)})"
-    steady = sentences(_steady_statements(summary))
+    steady = write_sentences(_steady_statements(summary))
     runs = f"All runs ({summary.num_runs})"
     over_devices = "Over the number of devices"
     return [
         PageSection("cautions", title, [Items(limitations)] if limitations else []),
         PageSection("runs", runs, [Live("runs")], "live"),
         PageSection("curves", over_devices, curves, "static"),
-        drawings.learning_section(summary),
-        PageSection("loss", "Where efficiency is lost", _loss_blocks(measured_series)),
-        drawings.steps_section(measured_series),
+        drawings.make_learning_section(summary),
+        PageSection(
+            "loss", "Where efficiency is lost", _make_loss_blocks(measured_series)
+        ),
+        drawings.make_steps_section(measured_series),
         drawings.counts_section(summary),
         PageSection("rates", "Every row", _rate_blocks(summary)),
         PageSection("steady", "Steady state", [Text(steady)] if steady else []),
-        PageSection("workers", "Start-up and workers", _worker_blocks(measured_series)),
-        PageSection("padding", table.PADDING, _padding_blocks(summary)),
-        PageSection("failures", "Failed runs", _failure_blocks(summary)),
-        PageSection("again", "Measure again", _repetition_blocks(summary)),
-        PageSection("environment", "Environment", _environment_blocks(summary)),
-        PageSection("reading", "How to read this", _reading_blocks(summary)),
+        PageSection(
+            "workers", "Start-up and workers", _make_worker_blocks(measured_series)
+        ),
+        PageSection("padding", table.PADDING, _make_padding_blocks(summary)),
+        PageSection("failures", "Failed runs", _make_failure_blocks(summary)),
+        PageSection("again", "Measure again", _make_repetition_blocks(summary)),
+        PageSection("environment", "Environment", _make_environment_blocks(summary)),
+        PageSection("reading", "How to read this", _make_reading_blocks(summary)),
     ]
 
 
-def _loss_blocks(measured_series: Sequence[SeriesSummary]) -> list[Block]:
+def _make_loss_blocks(measured_series: Sequence[SeriesSummary]) -> list[Block]:
     """Return significant losses as bars and tables, and why others are not split."""
     attributions = [
         (series, series.largest_loss)
@@ -166,8 +170,8 @@ def _loss_blocks(measured_series: Sequence[SeriesSummary]) -> list[Block]:
         if attribution.is_significant
     ]
     if not split_losses:
-        return _unsplit_loss_blocks(attributions)
-    noise = series_statements.noise_text(
+        return _make_unsplit_loss_blocks(attributions)
+    noise = series_statements.format_noise(
         [attribution for _, attribution in split_losses]
     )
     picture, *notes = drawings.draw_losses(
@@ -175,20 +179,20 @@ def _loss_blocks(measured_series: Sequence[SeriesSummary]) -> list[Block]:
     )
     title = "Points of efficiency lost, by number of devices"
     return [
-        Text(sentence(state("reading-of-losses", noise=noise))),
+        Text(write_sentence(state("reading-of-losses", noise=noise))),
         Live("bars", [picture]),
         *notes,
-        Folded(title, _loss_table_blocks(measured_series), is_printed=False),
+        Folded(title, _make_loss_table_blocks(measured_series), is_printed=False),
         Terms(_list_meanings(split_losses), "meaning"),
-        *_unsplit_loss_blocks(attributions),
+        *_make_unsplit_loss_blocks(attributions),
     ]
 
 
-def _loss_table_blocks(measured_series: Sequence[SeriesSummary]) -> list[Block]:
+def _make_loss_table_blocks(measured_series: Sequence[SeriesSummary]) -> list[Block]:
     """Return the lost points of each series whose loss is split."""
     blocks: list[Block] = []
     for series in measured_series:
-        parts = table.parts_section(series)
+        parts = table.make_parts_section(series)
         if parts.grids:
             section = dataclasses.replace(parts, title=series.title)
             blocks.append(Body(section, series.title, has_title=True))
@@ -204,19 +208,19 @@ def _list_meanings(
         significant.update(part.name for part in attribution.significant_parts)
     unit = split_losses[0][0].unit
     return [
-        Key(name.value, sentence(state(name.value, unit=unit)))
+        Key(name.value, write_sentence(state(name.value, unit=unit)))
         for name in LossPartName
         if name in significant
     ]
 
 
-def _unsplit_loss_blocks(
+def _make_unsplit_loss_blocks(
     attributions: Sequence[tuple[SeriesSummary, Attribution]],
 ) -> list[Block]:
     """Return why losses have no parts; one paragraph for series with the same reason."""
     titles_of_all = [series.title for series, _ in attributions]
     reasons = [
-        sentences(series_statements.unsplit_statements(attribution))
+        write_sentences(series_statements.state_unsplit_losses(attribution))
         for _, attribution in attributions
     ]
     blocks: list[Block] = []
@@ -234,28 +238,28 @@ def _unsplit_loss_blocks(
 
 def _rate_blocks(summary: Summary) -> list[Block]:
     """Return the rows of each series; notes that all share are printed once."""
-    details = [_series_section(series) for series in summary.series]
+    details = [_make_series_section(series) for series in summary.series]
     note_lists = [detail.notes for detail in details]
     shared_notes = list(note_lists[0]) if details else []
     for notes in note_lists[1:]:
         shared_notes = [note for note in shared_notes if note in notes]
     blocks: list[Block] = [Text(str(note), "note") for note in shared_notes]
     if len(details) > 1:
-        lines = [series_statements.series_text(series) for series in summary.series]
+        lines = [series_statements.format_series(series) for series in summary.series]
         blocks.append(Folded("Each series in a sentence", [Items(lines)]))
     for series, detail in zip(summary.series, details):
         own_notes = tuple(note for note in detail.notes if note not in shared_notes)
         body = Body(dataclasses.replace(detail, notes=own_notes), series.title)
-        anchor = scaling_data.series_anchor(summary, series)
+        anchor = scaling_data.make_series_anchor(summary, series)
         is_open = len(details) == 1
         blocks.append(Folded(series.title, [body], is_open=is_open, id=anchor))
     return blocks
 
 
-def _series_section(series: SeriesSummary) -> Section:
+def _make_series_section(series: SeriesSummary) -> Section:
     """Return every row of a series, and a sentence on the constant amount of work."""
     row = series.rows[-1]
-    rates = table.series_rates(series)
+    rates = table.list_series_rates(series)
     kind = "weak-scaling"
     size = row.batch_size
     if series.is_strong_scaling:
@@ -266,7 +270,7 @@ def _series_section(series: SeriesSummary) -> Section:
     work = state(kind, size=size, samples=row.samples)
     first = dataclasses.replace(rates.grids[0], caption="Every row")
     grids = (first, *rates.grids[1:])
-    return Section(series.title, grids, (sentence(work), *rates.notes))
+    return Section(series.title, grids, (write_sentence(work), *rates.notes))
 
 
 def _steady_statements(summary: Summary) -> Iterator[Statement]:
@@ -289,27 +293,27 @@ def _steady_statements(summary: Summary) -> Iterator[Statement]:
         yield state("steady-unjudged", judged=MAX_JUDGED, unjudged=summary.num_unjudged)
 
 
-def _worker_blocks(measured_series: Sequence[SeriesSummary]) -> list[Block]:
+def _make_worker_blocks(measured_series: Sequence[SeriesSummary]) -> list[Block]:
     """Return the start-up times of each series, and the ranks of its largest job."""
     blocks: list[Block] = []
     for series in measured_series:
         bodies = [
             Body(section, f"{section.title}, {series.title}", has_title=True)
-            for section in table.worker_sections(series)
+            for section in table.make_worker_sections(series)
         ]
         if bodies:
             blocks.append(Folded(series.title, bodies, "start-up"))
     return blocks[: document.MAX_FIGURES]
 
 
-def _padding_blocks(summary: Summary) -> list[Block]:
-    section = table.padding_section(summary)
+def _make_padding_blocks(summary: Summary) -> list[Block]:
+    section = table.make_padding_section(summary)
     if section is None:
         return []
-    return [*map(Text, section.sentences), *map(_captioned_table, section.grids)]
+    return [*map(Text, section.sentences), *map(_make_captioned_table, section.grids)]
 
 
-def _failure_blocks(summary: Summary) -> list[Block]:
+def _make_failure_blocks(summary: Summary) -> list[Block]:
     """Return the runs that measured nothing, and the files that are not used."""
     blocks: list[Block] = []
     if summary.failures:
@@ -319,7 +323,9 @@ def _failure_blocks(summary: Summary) -> list[Block]:
         ]
         head = ["File", "Series", "Devices", "Reason"]
         blocks.append(
-            _captioned_table(Grid("Runs that measured nothing", head, lines, (1, 3)))
+            _make_captioned_table(
+                Grid("Runs that measured nothing", head, lines, (1, 3))
+            )
         )
     if summary.left_out:
         title = "Files that this report does not use"
@@ -327,11 +333,16 @@ def _failure_blocks(summary: Summary) -> list[Block]:
     return blocks
 
 
-def _repetition_blocks(summary: Summary) -> list[Block]:
+def _make_repetition_blocks(summary: Summary) -> list[Block]:
     """Return commands that repeat the report and each series, and make missing runs."""
     first = summary.series[: document.MAX_FIGURES]
     needed_commands = [
-        tuple(map(summary.command_for_folder, conclusions.missing_run_commands(series)))
+        tuple(
+            map(
+                summary.command_for_folder,
+                conclusions.list_missing_run_commands(series),
+            )
+        )
         for series in first
     ]
     groups = group_by([series.title for series in first], needed_commands)
@@ -349,12 +360,17 @@ def _repetition_blocks(summary: Summary) -> list[Block]:
     ]
     if missing_commands:
         title = "Runs that would complete the analysis"
-        blocks.append(Folded(title, _command_blocks(missing_commands, "missing run")))
+        blocks.append(
+            Folded(title, _make_command_blocks(missing_commands, "missing run"))
+        )
     title = "The sweep of each series, with its loss analysis"
-    return [*blocks, Folded(title, _command_blocks(sweeps, "sweep"), is_printed=False)]
+    return [
+        *blocks,
+        Folded(title, _make_command_blocks(sweeps, "sweep"), is_printed=False),
+    ]
 
 
-def _command_blocks(
+def _make_command_blocks(
     titled: Sequence[tuple[str, Sequence[str]]], noun: str
 ) -> list[Block]:
     blocks: list[Block] = []
@@ -365,7 +381,7 @@ def _command_blocks(
     return blocks
 
 
-def _environment_blocks(summary: Summary) -> list[Block]:
+def _make_environment_blocks(summary: Summary) -> list[Block]:
     """Return the machines, versions and conditions of the runs."""
     keys = [Key(fact.name, fact.text) for fact in summary.facts]
     facts = Folded("Machine, versions and settings", [Terms(keys, "facts")])
@@ -376,19 +392,19 @@ def _environment_blocks(summary: Summary) -> list[Block]:
         ]
         head = ["Difference", "Most runs", "Others", "Effect", "Severity"]
         grid = Grid("Differences between the runs", head, lines, (1, 2, 3, 4))
-        return [Text(grid.caption, "h3"), _captioned_table(grid), facts]
+        return [Text(grid.caption, "h3"), _make_captioned_table(grid), facts]
     if summary.num_runs > 1:
-        return [Text(sentence(state("runs-comparable"))), facts]
+        return [Text(write_sentence(state("runs-comparable"))), facts]
     return [facts]
 
 
-def _reading_blocks(summary: Summary) -> list[Block]:
-    statements = cautions.unit_statements(summary.rows)
+def _make_reading_blocks(summary: Summary) -> list[Block]:
+    statements = cautions.state_units(summary.rows)
     statements += cautions.kernel_statements(summary)
     statements += [state(f"reading-of-{topic}", summary.unit) for topic in _READING]
-    return [Items(list(map(sentence, statements)))]
+    return [Items(list(map(write_sentence, statements)))]
 
 
-def _captioned_table(grid: Grid) -> Body:
+def _make_captioned_table(grid: Grid) -> Body:
     """Return a table whose heading is above it."""
     return Body(Section("", (grid,)))

@@ -80,7 +80,7 @@ class Bar:
         return list(self.total.ends or [self.total.value])
 
 
-def part_styles(colours: Mapping[str, str]) -> Styles:
+def make_part_styles(colours: Mapping[str, str]) -> Styles:
     """Return translucent bars with a thin edge in these colours."""
     edge = {
         "alpha": _OPACITY,
@@ -111,7 +111,7 @@ def draw(
       digits: Decimals of the numbers.
       width: Width of the axes in inches; 0 if parts should not contain their names.
     """
-    low, high = _axis_ends(bars, start)
+    low, high = _choose_axis_ends(bars, start)
     span = 1.12 * (high - low) or 1.0
     for row, bar in enumerate(bars):
         for part in bar.place_parts(start):
@@ -158,7 +158,7 @@ def _choose_part_text(part: PlacedPart, digits: int, max_letters: float) -> str:
     return ""
 
 
-def _axis_ends(bars: Sequence[Bar], start: float) -> tuple[float, float]:
+def _choose_axis_ends(bars: Sequence[Bar], start: float) -> tuple[float, float]:
     """Return the ends of the axis; intervals that are much wider than all bars are cut."""
     ends = [start]
     for bar in bars:
@@ -202,7 +202,7 @@ def draw_svg(
         figure, axes = figures.make_blank_figure(
             width, 0.78 + 0.42 * len(bars), rows, left=0.06
         )
-        draw(axes, bars, part_styles(colours), width=width)
+        draw(axes, bars, make_part_styles(colours), width=width)
         axes.set_xlabel(label)
         figures.add_legend(figure, _LEGEND_COLUMNS, titles)
-        return figures.as_svg(figure, name)
+        return figures.draw_as_svg(figure, name)

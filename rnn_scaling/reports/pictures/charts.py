@@ -16,7 +16,7 @@ from rnn_scaling.analysis.metrics import Metric
 from rnn_scaling.reports.explorer import Axis, Line, Mark, Point
 from rnn_scaling.reports.pictures import figures
 from rnn_scaling.reports.sections import explain_numbers
-from rnn_scaling.reports.wording import format_interval, mark_text, sentence
+from rnn_scaling.reports.wording import format_interval, mark_text, write_sentence
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -41,7 +41,7 @@ _MAX_TICKS = 8
 _MAX_NUMBERS = 40  # numbers of a line that are in the description
 
 
-def _interval_ends(value: Interval) -> tuple[float, float]:
+def _list_interval_ends(value: Interval) -> tuple[float, float]:
     return value.ends or (value.value, value.value)
 
 
@@ -52,7 +52,7 @@ def choose_frame(
     lows = list(ideals)
     highs = list(ideals)
     for value in values:
-        low, high = _interval_ends(value)
+        low, high = _list_interval_ends(value)
         lows.append(max(low, value.value / _MAX_FRAME_RATIO))
         highs.append(min(high, value.value * _MAX_FRAME_RATIO))
     low = min(lows, default=0.0)
@@ -217,11 +217,11 @@ class Chart:
             start = f"{low:.3g}" if low < 1000 else f"{low:,.0f}"
             axis = "axis" if self.has_rows else "vertical axis"
             notes.append(f"{axis} from {start}, not from 0")
-        ends = map(_interval_ends, self.values)
+        ends = map(_list_interval_ends, self.values)
         if any(end[0] < low or end[1] > high for end in ends):
             notes.append("intervals extend beyond the frame")
         for statement in explain_numbers(self.values):
-            notes.append(sentence(statement).removesuffix("."))
+            notes.append(write_sentence(statement).removesuffix("."))
         return notes
 
     @property
@@ -275,7 +275,7 @@ def _draw_rows(axes: Axes, chart: Chart, has_names: bool) -> None:
             )
         _draw_row_points(axes, chart, located_line, row)
     if chart.ideals:
-        axes.axvline(chart.ideals[-1], label=chart.ideal_title, **_dashed_style())
+        axes.axvline(chart.ideals[-1], label=chart.ideal_title, **_make_dashed_style())
     _add_position_legend(axes, chart)
     _set_row_axes(axes, chart)
 
@@ -294,7 +294,7 @@ def _draw_row_points(
         axes.errorbar(
             [number.value],
             [row + shift],
-            xerr=_error_bar_lengths([number]),
+            xerr=_compute_error_bar_lengths([number]),
             color=colour,
             marker=figures.MARKERS[line.shape % len(figures.MARKERS)],
             markerfacecolor=colour if is_last else "none",
@@ -342,7 +342,7 @@ def _set_row_axes(axes: Axes, chart: Chart) -> None:
     axes.spines["left"].set_visible(False)
 
 
-def _dashed_style() -> dict[str, Any]:
+def _make_dashed_style() -> dict[str, Any]:
     """Return the style of lines that are not measured."""
     muted = figures.choose_colour(figures.MUTED)
     return {"color": muted, "linewidth": 1, "linestyle": (0, (2, 2))}
@@ -379,7 +379,7 @@ def _draw_lines(axes: Axes, chart: Chart) -> None:
             chart.ideal_positions,
             chart.ideals,
             label=chart.ideal_title,
-            **_dashed_style(),
+            **_make_dashed_style(),
         )
     for number, located_line in enumerate(chart.series_points):
         # Lines are shifted, so that intervals of neighbours do not cover each other.
@@ -400,7 +400,7 @@ def _draw_axis_marks(axes: Axes, chart: Chart) -> None:
     for mark in chart.marks:
         if mark.axis == chart.axis.name:
             position = chart.position(mark.x)
-            axes.axvline(position, **_dashed_style())
+            axes.axvline(position, **_make_dashed_style())
             axes.annotate(
                 mark.text,
                 (position, 1),
@@ -443,7 +443,7 @@ def _draw_line(
 ) -> None:
     """Draw points with intervals; the intervals of predicted points form a band."""
     line, points = located_line
-    style = _line_style(chart, line)
+    style = _make_line_style(chart, line)
     if any(located.point.is_predicted for located in points):
         _draw_prediction(axes, chart=chart, points=points, shift=shift, style=style)
         points = [located for located in points if not located.point.is_predicted]
@@ -455,9 +455,9 @@ def _draw_line(
     axes.errorbar(
         [located.position + shift for located in points],
         [number.value for number in numbers],
-        _error_bar_lengths(numbers),
-        _error_bar_lengths([value for value in horizontal_values if value]),
-        label=figures.legend_title(line.title),
+        _compute_error_bar_lengths(numbers),
+        _compute_error_bar_lengths([value for value in horizontal_values if value]),
+        label=figures.make_legend_title(line.title),
         capsize=2,
         elinewidth=1,
         **style,
@@ -466,7 +466,7 @@ def _draw_line(
         _draw_mark(axes, number, (position + shift, number.value), _MARK_ABOVE)
 
 
-def _line_style(chart: Chart, line: Line) -> dict[str, Any]:
+def _make_line_style(chart: Chart, line: Line) -> dict[str, Any]:
     """Return the arguments of `plot` for a line."""
     style: dict[str, Any] = {
         "color": figures.COLOURS[line.colour % len(figures.COLOURS)],
@@ -492,7 +492,7 @@ def _draw_prediction(
     """Draw a line through all points, and a band of their intervals."""
     positions = [located.position + shift for located in points]
     low, high = chart.frame
-    ends = [_interval_ends(located.number) for located in points]
+    ends = [_list_interval_ends(located.number) for located in points]
     axes.fill_between(
         positions,
         [max(low, low_end) for low_end, _ in ends],
@@ -507,25 +507,25 @@ def _draw_prediction(
     axes.plot(positions, numbers, **hollow_style)
 
 
-def _error_bar_lengths(values: Sequence[Interval]) -> list[list[float]] | None:
+def _compute_error_bar_lengths(values: Sequence[Interval]) -> list[list[float]] | None:
     """Return the lengths of intervals below and above their numbers, or None."""
     if not any(value.ends for value in values):
         return None
-    lengths_below = [value.value - _interval_ends(value)[0] for value in values]
-    lengths_above = [_interval_ends(value)[1] - value.value for value in values]
+    lengths_below = [value.value - _list_interval_ends(value)[0] for value in values]
+    lengths_above = [_list_interval_ends(value)[1] - value.value for value in values]
     return [lengths_below, lengths_above]
 
 
 def draw_svg(chart: Chart, name: str) -> str:
     """Return the chart with its legend as SVG; `name` begins its ids."""
     with figures.apply_style():
-        return figures.as_svg(_draw_figure(chart, 4.2, 3.0), name)
+        return figures.draw_as_svg(_draw_figure(chart, 4.2, 3.0), name)
 
 
 def draw_png(chart: Chart) -> bytes:
     """Return the chart with its legend as a PNG file."""
     with figures.apply_style(is_fixed=True):
-        return figures.as_file(_draw_figure(chart, 8.0, 4.2))
+        return figures.draw_to_file(_draw_figure(chart, 8.0, 4.2))
 
 
 def _draw_figure(chart: Chart, width: float, height: float) -> Any:

@@ -98,7 +98,7 @@ def apply_style(is_fixed: bool = False) -> Iterator[None]:
         yield
 
 
-def legend_title(title: str) -> str:
+def make_legend_title(title: str) -> str:
     """Return a title for a legend; matplotlib ignores titles that begin with _."""
     return f" {title}" if title.startswith("_") else title
 
@@ -182,7 +182,7 @@ def add_legend(
     )
 
 
-def as_file(figure: Figure, kind: str = "png") -> bytes:
+def draw_to_file(figure: Figure, kind: str = "png") -> bytes:
     """Return the figure as a PNG or SVG file whose metadata names the schema."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
 
@@ -195,7 +195,7 @@ def as_file(figure: Figure, kind: str = "png") -> bytes:
     return buffer.getvalue()
 
 
-def as_svg(figure: Figure, name: str) -> str:
+def draw_as_svg(figure: Figure, name: str) -> str:
     """Return the <svg> element without size, metadata and fonts; ids begin with `name`."""
     from matplotlib.backends.backend_svg import FigureCanvasSVG
 

@@ -15,7 +15,7 @@ from rnn_scaling.analysis.confidence import Interval
 from rnn_scaling.analysis.metrics import EFFICIENCY, SPEEDUP, Metric
 from rnn_scaling.analysis.prediction.changes import Sensitivity
 from rnn_scaling.analysis.prediction.curves import Curve, Prediction
-from rnn_scaling.analysis.prediction.predicting import SPEEDUP_UNIT, source_names
+from rnn_scaling.analysis.prediction.predicting import SPEEDUP_UNIT, list_source_names
 from rnn_scaling.reports.explorer import Axis, Line, Point
 from rnn_scaling.reports.pictures import bars, charts, figures
 from rnn_scaling.reports.pictures.bars import Bar
@@ -78,15 +78,15 @@ def make_line(prediction: Prediction, index: int) -> Line:
 def _list_line_points(prediction: Prediction) -> list[Point]:
     curve = prediction.curve
     measured_counts = {point.devices for point in curve.points}
-    measured_source, predicted_source = source_names(prediction)
-    noun = _device_noun(curve)
+    measured_source, predicted_source = list_source_names(prediction)
+    noun = _choose_device_noun(curve)
     line_points = []
     for point in list_points(prediction):
         is_predicted = point.devices not in measured_counts
         rate = curve.to_source_unit(point.devices, point.rate)
-        values = {rate_metric(curve).name: _drawn_interval(prediction, rate)}
+        values = {rate_metric(curve).name: _clip_interval(prediction, rate)}
         if point.efficiency:
-            efficiency = _drawn_interval(prediction, point.efficiency)
+            efficiency = _clip_interval(prediction, point.efficiency)
             values[SPEEDUP.name] = efficiency.scaled(point.devices)
             values[EFFICIENCY.name] = efficiency.scaled(PERCENT)
         for part, share in point.parts.items():
@@ -100,12 +100,12 @@ def _list_line_points(prediction: Prediction) -> list[Point]:
     return line_points
 
 
-def _drawn_interval(prediction: Prediction, interval: Interval) -> Interval:
+def _clip_interval(prediction: Prediction, interval: Interval) -> Interval:
     """Return the interval as it is drawn: a simulated number has no width."""
     return Interval(interval.value) if prediction.is_simulated else interval
 
 
-def _device_noun(curve: Curve) -> str:
+def _choose_device_noun(curve: Curve) -> str:
     return "machine" if curve.counts_machines else "device"
 
 
@@ -113,14 +113,14 @@ def make_chart(prediction: Prediction) -> charts.Chart:
     """Return the chart of the rates and of the ideal rate over the device count."""
     curve = prediction.curve
     first = curve.points[0]
-    measured_source, predicted_source = source_names(prediction)
+    measured_source, predicted_source = list_source_names(prediction)
     rates = Line(measured_source, _list_line_points(prediction))
 
     def compute_ideal_rate(devices: float) -> float:
         rate = Interval(first.rate / first.devices * devices)
         return curve.to_source_unit(int(devices), rate).value
 
-    axis = Axis(_DEVICES, f"{_device_noun(curve)}s")
+    axis = Axis(_DEVICES, f"{_choose_device_noun(curve)}s")
     metric = rate_metric(curve)
     return charts.Chart(
         metric, axis, [rates], compute_ideal_rate, predicted_title=predicted_source
@@ -133,7 +133,7 @@ def render(predictions: Sequence[Prediction]) -> bytes:
     Only the first MAX_SERIES series are drawn.
     """
     with figures.apply_style(is_fixed=True):
-        return figures.as_file(draw_series(predictions))
+        return figures.draw_to_file(draw_series(predictions))
 
 
 def draw_series(predictions: Sequence[Prediction]) -> Figure:
@@ -153,7 +153,7 @@ def draw_series(predictions: Sequence[Prediction]) -> Figure:
         row[0].set_title(textwrap.fill(prediction.curve.name, _TITLE_CHARACTERS))
         row[0].set_ylabel(rate_metric(prediction.curve).caption)
         if series_bars:
-            styles = bars.part_styles(_choose_colours(series_bars))
+            styles = bars.make_part_styles(_choose_colours(series_bars))
             bars.draw(row[1], series_bars, styles, width=_PANEL_WIDTH_IN)
             row[1].set_xlabel(_EFFICIENCY_AXIS_LABEL)
         elif columns > 1:
@@ -175,12 +175,12 @@ def _make_bars(prediction: Prediction) -> list[Bar]:
 
     Its parts are the efficiency and the lost points by cause.
     """
-    noun = _device_noun(prediction.curve)
+    noun = _choose_device_noun(prediction.curve)
     series_bars = []
     for point in prediction.points:
         if not point.efficiency:
             continue
-        efficiency = _drawn_interval(prediction, point.efficiency).scaled(PERCENT)
+        efficiency = _clip_interval(prediction, point.efficiency).scaled(PERCENT)
         bar_parts = [(_EFFICIENCY_PART, efficiency.value)]
         for name, share in point.parts.items():
             if share > 0:
@@ -213,7 +213,7 @@ def draw_losses_svg(prediction: Prediction, name: str) -> str:
 def render_changes(sensitivities: Sequence[Sensitivity]) -> bytes:
     """Return a PNG with the gain of every change, for the first MAX_SERIES answers."""
     with figures.apply_style(is_fixed=True):
-        return figures.as_file(draw_changes(sensitivities))
+        return figures.draw_to_file(draw_changes(sensitivities))
 
 
 def draw_changes(sensitivities: Sequence[Sensitivity]) -> Figure:
@@ -223,7 +223,7 @@ def draw_changes(sensitivities: Sequence[Sensitivity]) -> Figure:
     for sensitivity in first_sensitivities:
         heights.append(0.5 + _BAR_HEIGHT_IN * len(sensitivity.effects))
     figure, rows = figures.make_stacked_figure(heights, width=_CHANGES_WIDTH_IN)
-    styles = bars.part_styles({_GAIN: _BLUE})
+    styles = bars.make_part_styles({_GAIN: _BLUE})
     for [axes], sensitivity in zip(rows, first_sensitivities):
         # The first effect is "now", which gains nothing. A bar begins at 1, the rate
         # now, so its length is the gain minus 1.
@@ -233,7 +233,7 @@ def draw_changes(sensitivities: Sequence[Sensitivity]) -> Figure:
         ]
         bars.draw(axes, gains, styles, start=1.0, digits=2)
         curve = sensitivity.curve
-        size = format_count(sensitivity.devices, _device_noun(curve))
+        size = format_count(sensitivity.devices, _choose_device_noun(curve))
         axes.set_title(f"{curve.name}, {size}")
         axes.set_xlabel("rate, as a multiple of the rate now")
     _add_title_if_cut(figure, len(sensitivities), "answers")

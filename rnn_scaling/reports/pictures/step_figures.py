@@ -46,14 +46,14 @@ _MAX_TOWERS = 16  # towers in a picture
 _SINCE_START = "ms from the start of the step"
 
 
-def omitted_towers_text(num_towers: int) -> str:
+def format_omitted_towers(num_towers: int) -> str:
     """Return a title's remark on towers that are not drawn; "" if all are."""
     if num_towers <= _MAX_TOWERS:
         return ""
     return f", the first {_MAX_TOWERS} of {num_towers} towers"
 
 
-def part_style(part: str) -> dict[str, Any]:
+def make_part_style(part: str) -> dict[str, Any]:
     """Return the colour and the opacity of a part."""
     return {
         "facecolor": COLOURS[part.removeprefix(_SHARED)],
@@ -64,7 +64,7 @@ def part_style(part: str) -> dict[str, Any]:
 
 def _resolve_part_style(part: str) -> dict[str, Any]:
     """Return the style of a part in the colours of the page or of the file."""
-    style = part_style(part)
+    style = make_part_style(part)
     return {**style, "facecolor": figures.choose_colour(style["facecolor"])}
 
 
@@ -84,23 +84,23 @@ def draw_parts(step_parts: StepParts, name: str) -> str:
         styles = {part: _resolve_part_style(part) for part in step_parts.nonzero_parts}
         bars.draw(axes, tower_bars, styles)
         axes.set(xlim=(0, 1000 * step_parts.seconds.mean), xlabel="ms, mean step")
-        return figures.as_svg(figure, name)
+        return figures.draw_as_svg(figure, name)
 
 
 def draw_timeline(step: TimedStep, name: str) -> str:
     """Return the parts of one step over time, with a row per tower."""
     with figures.apply_style():
-        height = _ROW * len(_timeline_rows(step)) + 0.78
+        height = _ROW * len(_make_timeline_rows(step)) + 0.78
         figure, axes = figures.make_blank_figure(4.2, height, left=0.75)
         _draw(axes, step)
-        return figures.as_svg(figure, name)
+        return figures.draw_as_svg(figure, name)
 
 
 def draw_picture(titled: Sequence[tuple[str, TimedStep]], kind: str) -> bytes:
     """Return steps below each other with their legend, as a PNG or SVG file."""
     from matplotlib.patches import Patch
 
-    heights = [_ROW * len(_timeline_rows(step)) + 0.75 for _, step in titled]
+    heights = [_ROW * len(_make_timeline_rows(step)) + 0.75 for _, step in titled]
     letters: set[str] = set()
     # A separate row shows every exchange.
     titles = {**steps.TITLES, EXPOSED: "exchange (a tower's: exposed)"}
@@ -109,7 +109,7 @@ def draw_picture(titled: Sequence[tuple[str, TimedStep]], kind: str) -> bytes:
         for [axes], (title, step) in zip(rows, titled):
             _draw(axes, step)
             axes.set_title(title)
-            for _, bar in _timeline_rows(step):
+            for _, bar in _make_timeline_rows(step):
                 letters.update(bar)
         patches = [
             Patch(label=titles.get(part, part), **_resolve_part_style(part))
@@ -119,10 +119,10 @@ def draw_picture(titled: Sequence[tuple[str, TimedStep]], kind: str) -> bytes:
         columns = min(6, len(patches))
         layout: dict[str, Any] = {"loc": "outside lower left", "ncols": columns}
         figure.legend(handles=patches, frameon=False, **layout)
-        return figures.as_file(figure, kind)
+        return figures.draw_to_file(figure, kind)
 
 
-def _timeline_rows(step: TimedStep) -> list[tuple[str, str]]:
+def _make_timeline_rows(step: TimedStep) -> list[tuple[str, str]]:
     """Return (label, letters) of each bar: the towers, and exchange if there is any."""
     towers = step.timeline.towers[:_MAX_TOWERS]
     rows = [(f"tower {tower}", bar) for tower, bar in enumerate(towers)]
@@ -134,7 +134,7 @@ def _timeline_rows(step: TimedStep) -> list[tuple[str, str]]:
 
 def _draw(axes: Axes, step: TimedStep) -> None:
     """Draw the timeline of one step: a bar per tower."""
-    rows = _timeline_rows(step)
+    rows = _make_timeline_rows(step)
     step_ms = 1000 * step.seconds
     width = step_ms / TIMELINE_BINS
     for row, (_, letters) in enumerate(rows):

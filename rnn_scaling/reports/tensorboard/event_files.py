@@ -110,7 +110,7 @@ def _create_writer(log_dir: str) -> tf.summary.SummaryWriter | None:
 
 
 def _warn_about_scalars(error: Exception) -> None:
-    reason = entry.first_line(error)
+    reason = entry.find_first_line(error)
     entry.warn(f"--log_dir: {reason}; no further scalars are written")
 
 
@@ -179,9 +179,9 @@ def _rename_node(
     renamed.name = names[node.name]
     del renamed.input[:]
     for source in node.input:
-        name = names.get(_producer_name(source), _producer_name(source))
+        name = names.get(_name_producer(source), _name_producer(source))
         if source.startswith("^"):
-            name = f"^{_producer_name(name)}"
+            name = f"^{_name_producer(name)}"
         renamed.input.append(name)
     return renamed
 
@@ -221,7 +221,7 @@ def _set_device(
     """
     if any(_list_function_calls(node)):
         return
-    for name in (node.name, *map(_producer_name, node.input)):
+    for name in (node.name, *map(_name_producer, node.input)):
         if name in variable_devices:
             node.device = variable_devices[name]
             return
@@ -236,6 +236,6 @@ def _list_function_calls(node: tf.compat.v1.NodeDef) -> Iterable[tuple[str, str]
             yield attribute, function.name
 
 
-def _producer_name(name: str) -> str:
+def _name_producer(name: str) -> str:
     """Return the node that an input comes from ("^a", "a:1", "a:output:0" -> "a")."""
     return name.removeprefix("^").split(":")[0]

@@ -7,7 +7,7 @@ import re
 
 from rnn_scaling.analysis.rows import build_rows
 from rnn_scaling.config import scale
-from rnn_scaling.config.naming import network_name
+from rnn_scaling.config.naming import name_network
 from rnn_scaling.config.spelling import make_sweep_command
 from rnn_scaling.records.record import RunRecord
 from rnn_scaling.reports import placement_table, sections, steady_state, table
@@ -20,25 +20,25 @@ def format_markdown(run: RunRecord) -> str:
     options = run.options
     result = Section("", notes=["No batch was measured."])
     if run.throughput:
-        result = table.rates_section(build_rows([run]))
+        result = table.make_rates_section(build_rows([run]))
     notes = list(result.notes)
     if run.throughput and run.steady_state:
         notes.append(f"Steady state: {steady_state.run_text(run)}.")
     notes.append(f"Again: {' '.join(make_sweep_command(options).split())}")
-    places = _placement_grids(run)
+    places = _make_placement_grids(run)
     remarks = [] if places else ["The run ended before they were made."]
     parts = [
         Section("", result.grids, notes),
         Section("Where the variables are", places, remarks),
     ]
-    devices = scale.describe(scale.num_workers(options), options["num_devices"])
-    title = f"{network_name(options)}, {options['variable_update']}, {devices}"
+    devices = scale.describe(scale.count_workers(options), options["num_devices"])
+    title = f"{name_network(options)}, {options['variable_update']}, {devices}"
     text = f"## {title}\n\n{sections.format_markdown(parts, level=3)}"
     # Escape characters that Markdown would read as markup.
     return re.sub(r"([_*`[])", r"\\\1", escape(text))
 
 
-def _placement_grids(run: RunRecord) -> list[Grid]:
+def _make_placement_grids(run: RunRecord) -> list[Grid]:
     """Return where the variables are; without a graph, the bytes per device."""
     if run.graph is None:
         placement = run.resolved.variable_placement or {}
@@ -47,8 +47,8 @@ def _placement_grids(run: RunRecord) -> list[Grid]:
             for device, size in sorted(placement.items())
         ]
         return [Grid("", ["Device", "Bytes", "MiB"], rows)] if rows else []
-    grids = [placement_table.devices_grid(run.graph)]
-    copies = placement_table.copies_grid(run.graph)
+    grids = [placement_table.make_devices_grid(run.graph)]
+    copies = placement_table.make_copies_grid(run.graph)
     if copies.lines:
         # The names of the largest variables would leave no room for other columns.
         lines = [line[:-1] for line in copies.lines]

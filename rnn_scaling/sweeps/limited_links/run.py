@@ -14,7 +14,7 @@ from rnn_scaling.sweeps.command_lines import LOCAL_CLUSTER, CommandLine
 from rnn_scaling.sweeps.limited_links import network
 from rnn_scaling.sweeps.limited_links.network import NetworkLink, NetworkNode
 from rnn_scaling.system import entry
-from rnn_scaling.system.machine.cores import available_cores
+from rnn_scaling.system.machine.cores import list_available_cores
 from rnn_scaling.system.processes import process
 
 _DEFAULT_MBIT = 1_000.0
@@ -76,7 +76,7 @@ def run_ranks(
         )
     if lines := network.find_refusals(bool(link.delay_s)):
         raise entry.Refusal(*lines)
-    entry.warn(*early_checks.check_cores([config], len(available_cores())))
+    entry.warn(*early_checks.check_cores([config], len(list_available_cores())))
     names = [name.replace(" ", "") for name in ranks.list_rank_names(config)]
     with network.open_network(names, link) as nodes:
         try:

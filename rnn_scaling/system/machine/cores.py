@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from rnn_scaling.system.machine.system import read_first_line
 
 
-def available_cores() -> list[int]:
+def list_available_cores() -> list[int]:
     """Return the numbers of the cores that this process may use."""
     return sorted(os.sched_getaffinity(0))
 
@@ -19,24 +19,24 @@ def share_of_cores(local_size: int) -> int:
 
     If a launcher bound this process to cores, it has all of them.
     """
-    cores = len(available_cores())
+    cores = len(list_available_cores())
     return max(1, cores // local_size) if cores == os.cpu_count() else cores
 
 
 def bind_to_cores(count: int, local_rank: int = 0) -> list[int]:
-    """Bind the calling thread, and threads that it starts later, to `first_cores`.
+    """Bind the calling thread, and threads that it starts later, to `list_first_cores`.
 
     Call it before TensorFlow starts its threads.
 
     Returns:
       The numbers of the cores.
     """
-    cores = first_cores(count, local_rank)
+    cores = list_first_cores(count, local_rank)
     os.sched_setaffinity(0, cores)
     return cores
 
 
-def first_cores(count: int, local_rank: int = 0) -> list[int]:
+def list_first_cores(count: int, local_rank: int = 0) -> list[int]:
     """Return `count` of this process's cores, or all if it has fewer.
 
     Physical cores come first, so that two devices do not get hyper-threads of one core.
@@ -50,7 +50,7 @@ def first_cores(count: int, local_rank: int = 0) -> list[int]:
     def sort_key(core: int) -> tuple[int, int]:
         return sum(sibling < core for sibling in _read_siblings(core)), core
 
-    ordered = sorted(available_cores(), key=sort_key)
+    ordered = sorted(list_available_cores(), key=sort_key)
     first = local_rank * count % len(ordered)
     return sorted([*ordered[first:], *ordered[:first]][:count])
 

@@ -18,7 +18,7 @@ from typing import Any
 from rnn_scaling.system.machine.gpus import query_gpus, read_gpu_topology
 from rnn_scaling.system.machine.system import (
     control_groups,
-    cpuinfo_values,
+    list_cpuinfo_values,
     read_first_line,
     read_text,
     run_command,
@@ -67,20 +67,20 @@ _SYSTEM_FILES = {
 def read_environment(variables: Mapping[str, str] = os.environ) -> dict[str, Any]:
     """Return versions, machine, devices and relevant variables as JSON data."""
     cpuinfo = read_text("/proc/cpuinfo")
-    model_names = cpuinfo_values(cpuinfo, "model name")
+    model_names = list_cpuinfo_values(cpuinfo, "model name")
     model_name = model_names[0] if model_names else ""
     return {
         "python": platform.python_version(),
-        "packages": package_versions(),
+        "packages": list_package_versions(),
         "cuda": _read_cuda_versions(),
         "platform": platform.platform(),
         "cpu": model_name or platform.processor() or platform.machine(),
-        "cpu_vector_units": cpu_vector_units(cpuinfo),
+        "cpu_vector_units": list_cpu_vector_units(cpuinfo),
         "cpu_cores": os.cpu_count(),
-        "cpu_topology": {**cpu_topology(cpuinfo), "numa_nodes": numa_nodes()},
+        "cpu_topology": {**read_cpu_topology(cpuinfo), "numa_nodes": list_numa_nodes()},
         # The current clock of each core.
-        "cpu_mhz": [float(clock) for clock in cpuinfo_values(cpuinfo, "cpu MHz")],
-        "cpu_limit": cpu_limit(),
+        "cpu_mhz": [float(clock) for clock in list_cpuinfo_values(cpuinfo, "cpu MHz")],
+        "cpu_limit": read_cpu_limit(),
         **{name: read_first_line(path) for name, path in _SYSTEM_FILES.items()},
         "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
         "load_average": _load_average(),
@@ -96,7 +96,7 @@ def read_environment(variables: Mapping[str, str] = os.environ) -> dict[str, Any
     }
 
 
-def package_versions() -> dict[str, str]:
+def list_package_versions() -> dict[str, str]:
     """Return the versions of installed packages that affect the numbers of a run."""
     return {name: version for name in PACKAGES if (version := _read_version(name))}
 
@@ -121,34 +121,34 @@ def _read_cuda_versions() -> dict[str, str | None]:
     return versions
 
 
-def cpu_vector_units(cpuinfo: str) -> list[str] | None:
+def list_cpu_vector_units(cpuinfo: str) -> list[str] | None:
     """Return the vector units in the text of /proc/cpuinfo; None if unknown."""
-    lines = cpuinfo_values(cpuinfo, "(?:flags|Features)")
+    lines = list_cpuinfo_values(cpuinfo, "(?:flags|Features)")
     if not lines:
         return None
     units = lines[0].split()
     return [name for name in _VECTOR_UNITS if name in units]
 
 
-def cpu_topology(cpuinfo: str) -> dict[str, int | None]:
+def read_cpu_topology(cpuinfo: str) -> dict[str, int | None]:
     """Count sockets, cores and threads in the text of /proc/cpuinfo; None if unknown."""
-    sockets = cpuinfo_values(cpuinfo, "physical id")
-    cores = cpuinfo_values(cpuinfo, "core id")
+    sockets = list_cpuinfo_values(cpuinfo, "physical id")
+    cores = list_cpuinfo_values(cpuinfo, "core id")
     return {
         "sockets": len(set(sockets)) or None,
         # Core numbers are unique only within a socket.
         "cores": len(set(zip(sockets, cores))) or None,
-        "threads": len(cpuinfo_values(cpuinfo, "processor")) or None,
+        "threads": len(list_cpuinfo_values(cpuinfo, "processor")) or None,
     }
 
 
-def numa_nodes(root: str = "/sys/devices/system/node") -> list[str]:
+def list_numa_nodes(root: str = "/sys/devices/system/node") -> list[str]:
     """Return the cores of each NUMA node in the format of the kernel ("0-15,32-47")."""
     nodes = sorted(Path(root).glob("node[0-9]*"), key=lambda node: int(node.name[4:]))
     return [read_first_line(str(node / "cpulist")) or "" for node in nodes]
 
 
-def cpu_limit(root: str = "/") -> float | None:
+def read_cpu_limit(root: str = "/") -> float | None:
     """Return the CPU time limit of control groups in cores; None without a limit.
 
     Source: kernel documentation, admin-guide/cgroup-v2.rst, "cpu.max"; version 1:

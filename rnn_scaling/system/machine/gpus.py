@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from rnn_scaling.system.machine import throttling
-from rnn_scaling.system.machine.cores import available_cores
+from rnn_scaling.system.machine.cores import list_available_cores
 from rnn_scaling.system.machine.system import run_command
 
 T = TypeVar("T")
@@ -33,9 +33,9 @@ def count_visible_gpus() -> int:
     return len(list_gpu_ids())
 
 
-def machine_size() -> dict[str, int]:
+def describe_machine_size() -> dict[str, int]:
     """Return the GPUs and cores of this process: `num_gpus` and `num_cores`."""
-    return {"num_gpus": count_visible_gpus(), "num_cores": len(available_cores())}
+    return {"num_gpus": count_visible_gpus(), "num_cores": len(list_available_cores())}
 
 
 def list_gpu_ids() -> list[str]:
@@ -80,7 +80,7 @@ def prepare_cuda_order() -> None:
     os.environ.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
 
 
-def free_gpu_memory_mib(gpu: int) -> float:
+def read_free_gpu_memory_mib(gpu: int) -> float:
     """Return the free memory of a GPU (a number of TensorFlow) in MiB."""
     rows = _select_visible_gpu_rows("index,uuid,memory.free") or []
     try:

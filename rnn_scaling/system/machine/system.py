@@ -17,7 +17,7 @@ FILES = {
 }
 
 
-def cpuinfo_values(cpuinfo: str, field: str) -> list[str]:
+def list_cpuinfo_values(cpuinfo: str, field: str) -> list[str]:
     return re.findall(rf"^{field}\s*: *(.*?) *$", cpuinfo, re.MULTILINE)
 
 
@@ -44,7 +44,7 @@ def control_groups(root: str, controller: str) -> Iterator[tuple[str, bool]]:
             yield f"{root}/sys/fs/cgroup/{hierarchy}/{group}", not controllers
 
 
-def available_memory_bytes(root: str = "/") -> int | None:
+def find_available_memory_bytes(root: str = "/") -> int | None:
     """Return the bytes that this process can allocate without swapping; None if unknown.
 
     This is MemAvailable, or less because of the limit of a control group.
@@ -69,7 +69,7 @@ def available_memory_bytes(root: str = "/") -> int | None:
     return min(limits, default=None)
 
 
-def peak_process_bytes(root: str = "/") -> int | None:
+def find_peak_process_bytes(root: str = "/") -> int | None:
     """Return the peak resident memory of this process; None if unknown.
 
     getrusage would include the memory of the parent before this program began.

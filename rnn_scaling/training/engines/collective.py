@@ -15,7 +15,7 @@ from rnn_scaling.training.engines import local
 from rnn_scaling.training.engines.local import Engine, Request
 
 _JOB = "worker"
-_LEADER = local.task_name(_JOB, 0)  # numbers the members of each group
+_LEADER = local.make_task_name(_JOB, 0)  # numbers the members of each group
 
 
 def start(request: Request) -> Engine:
@@ -46,7 +46,7 @@ def start(request: Request) -> Engine:
     )
     return local.describe(
         request,
-        local.task_name(_JOB, position.index),
+        local.make_task_name(_JOB, position.index),
         position.index,
         position.num_workers,
     )

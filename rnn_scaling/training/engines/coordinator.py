@@ -12,8 +12,8 @@ import dataclasses
 import tensorflow as tf
 
 from rnn_scaling.training.engines import local
-from rnn_scaling.training.engines.grpc_cluster import serve, server_devices
-from rnn_scaling.training.engines.local import Engine, Request, task_name
+from rnn_scaling.training.engines.grpc_cluster import list_server_devices, serve
+from rnn_scaling.training.engines.local import Engine, Request, make_task_name
 
 # The device of a step's tower: TensorFlow uses the worker that runs the step.
 _UNPLACED = ""
@@ -51,10 +51,10 @@ def start(request: Request) -> Engine:
         host=_UNPLACED,
         device_type=request.device.upper(),
         num_physical=1,
-        servers=server_devices(position),
+        servers=list_server_devices(position),
         strategy=strategy,
         tower_devices=tuple(
-            f"{task_name('worker', worker)}/device:{request.device.upper()}:0"
+            f"{make_task_name('worker', worker)}/device:{request.device.upper()}:0"
             for worker in range(position.num_workers)
         ),
     )

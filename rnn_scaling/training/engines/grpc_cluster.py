@@ -17,7 +17,7 @@ from tensorflow.python.eager import context
 from rnn_scaling.system.machine.gpus import DeviceError
 from rnn_scaling.training.cluster import RankPosition
 from rnn_scaling.training.engines import local
-from rnn_scaling.training.engines.local import Engine, Request, task_name
+from rnn_scaling.training.engines.local import Engine, Request, make_task_name
 
 _running: list[Any] = []  # servers; each ends with its object
 
@@ -43,14 +43,14 @@ def start(request: Request) -> Engine:
     tf.config.experimental_connect_to_cluster(
         tf.train.ClusterSpec(dict(position.addresses)), "worker", 0, protocol="grpc"
     )
-    engine = local.describe(request, task_name("worker", 0), 0, 1)
+    engine = local.describe(request, make_task_name("worker", 0), 0, 1)
     devices = []
     for worker in range(position.num_workers):
-        task = task_name("worker", worker)
+        task = make_task_name("worker", worker)
         for index in range(request.num_devices):
             devices.append(f"{task}/device:{engine.device_type}:{index}")
     return dataclasses.replace(
-        engine, devices=tuple(devices), servers=server_devices(position)
+        engine, devices=tuple(devices), servers=list_server_devices(position)
     )
 
 
@@ -87,9 +87,9 @@ def serve(request: Request, position: RankPosition) -> Engine:
     )
 
 
-def server_devices(position: RankPosition) -> tuple[str, ...]:
+def list_server_devices(position: RankPosition) -> tuple[str, ...]:
     """Return the CPUs of the processes that only store variables."""
     return tuple(
-        f"{task_name('ps', index)}/device:CPU:0"
+        f"{make_task_name('ps', index)}/device:CPU:0"
         for index in range(len(position.addresses.get("ps", ())))
     )

@@ -64,7 +64,7 @@ def load() -> ModuleType:
     try:
         import horovod.tensorflow as hvd
     except Exception as e:
-        reason = entry.first_line(e)
+        reason = entry.find_first_line(e)
         raise DeviceError(
             f"horovod.tensorflow cannot be imported ({reason}); ./run.sh setup-horovod "
             "rebuilds it"

@@ -17,7 +17,7 @@ from tensorflow.python.util import _pywrap_util_port
 from rnn_scaling.system.machine.gpus import (
     DeviceError,
     explain_uneven_towers,
-    free_gpu_memory_mib,
+    read_free_gpu_memory_mib,
 )
 from rnn_scaling.training.cluster import RankPosition
 
@@ -92,7 +92,7 @@ def start(request: Request) -> Engine:
     position = request.position
     rank = position.index if position else 0
     size = position.num_workers if position else 1
-    return describe(request, task_name("localhost", 0), rank, size)
+    return describe(request, make_task_name("localhost", 0), rank, size)
 
 
 def configure(request: Request) -> None:
@@ -135,7 +135,7 @@ def describe(request: Request, task: str, rank: int, size: int) -> Engine:
     )
 
 
-def task_name(job: str, index: int) -> str:
+def make_task_name(job: str, index: int) -> str:
     """Return the prefix of the names of a process's devices."""
     return f"/job:{job}/replica:0/task:{index}"
 
@@ -151,7 +151,7 @@ def uses_onednn() -> bool:
     return bool(_pywrap_util_port.IsMklEnabled())
 
 
-def peak_device_bytes(engine: Engine) -> list[int] | None:
+def read_peak_device_bytes(engine: Engine) -> list[int] | None:
     """Return the peak of the bytes in use on each GPU, or None on CPUs."""
     if engine.device_type != "GPU":
         return None
@@ -192,7 +192,7 @@ def _configure_gpus(count: int, position: RankPosition | None) -> None:
         if towers == 1:
             tf.config.experimental.set_memory_growth(gpu, True)
             continue
-        limit_mib = int(free_gpu_memory_mib(index) * _MEMORY_SHARE / towers)
+        limit_mib = int(read_free_gpu_memory_mib(index) * _MEMORY_SHARE / towers)
         logical_device = tf.config.LogicalDeviceConfiguration(memory_limit=limit_mib)
         tf.config.set_logical_device_configuration(gpu, [logical_device] * towers)
 

@@ -38,7 +38,7 @@ def start(request: Request) -> Engine:
     )
     engine = local.describe(
         request,
-        local.task_name(_JOB, position.index),
+        local.make_task_name(_JOB, position.index),
         position.index,
         position.num_workers,
     )

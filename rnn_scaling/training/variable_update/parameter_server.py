@@ -94,7 +94,7 @@ class ParameterServer(VariableUpdate):
     def __init__(self, setup: Setup) -> None:
         super().__init__(setup)
         specs = setup.specs
-        self.servers = server_devices(setup)
+        self.servers = list_server_devices(setup)
         self._parts = place_parts(
             specs, self.servers, setup.options.partition_large_variables
         )
@@ -240,7 +240,7 @@ def _select_rows(gradient: tf.IndexedSlices, partition: Partition) -> tf.Indexed
     )
 
 
-def server_devices(setup: Setup) -> Sequence[str]:
+def list_server_devices(setup: Setup) -> Sequence[str]:
     """Return the devices that hold the variables."""
     engine = setup.engine
     if engine.servers:

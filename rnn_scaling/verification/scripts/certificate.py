@@ -12,7 +12,7 @@ from typing import Any
 
 from rnn_scaling.analysis.statements import Statement
 from rnn_scaling.records.script_certificate import SCHEMA
-from rnn_scaling.reports.wording import sentence
+from rnn_scaling.reports.wording import write_sentence
 from rnn_scaling.system.files.input_files import format_json
 from rnn_scaling.system.files.markdown import format_table
 from rnn_scaling.verification.scripts.judge import judge
@@ -107,15 +107,15 @@ def answer_line(verdict: Verdict, num_ranks: int, num_steps: int) -> str:
     fault = verdict.fault
     if verdict.answer is Answer.CANNOT_TELL:
         values["reason"] = _template("reason", verdict.reason, values)
-        return sentence(Statement("script-cannot-tell", values=values))
+        return write_sentence(Statement("script-cannot-tell", values=values))
     if fault is None:
         is_by_parts = "by-parts" in verdict.not_covered
         kind = "script-right-by-parts" if is_by_parts else "script-right"
-        return sentence(Statement(kind, values=values))
+        return write_sentence(Statement(kind, values=values))
     assert fault.cause is not None
     values["step"] = fault.step
     values["cause"] = _template("cause", fault.cause.value, fault.values)
-    return sentence(Statement("script-wrong", values=values))
+    return write_sentence(Statement("script-wrong", values=values))
 
 
 def _row(check: Check) -> tuple[Any, ...]:
@@ -126,4 +126,4 @@ def _row(check: Check) -> tuple[Any, ...]:
 
 
 def _template(group: str, kind: str, values: Mapping[str, Any]) -> str:
-    return sentence(Statement(f"script-{group}-{kind}", values=values))
+    return write_sentence(Statement(f"script-{group}-{kind}", values=values))

@@ -119,7 +119,7 @@ def convolved(x, kernel, stride):
 @pytest.mark.parametrize("channels", [6, 12])
 def test_a_residual_block_agrees_with_its_paper(tf, data_format, channels):
     def body(layers, x):
-        return own_networks.residual_block(layers, x, channels)
+        return own_networks.apply_residual_block(layers, x, channels)
 
     images = images_of(6)
     random = np.random.default_rng(1)

@@ -34,7 +34,7 @@ def log_of(operation_factor, ranks, redop="sum", root="-1", rows=((4096, 10.0),)
 def slower_than_staging(text):
     """Return the values of each statement on slow peer-to-peer copies."""
     log = parse("p2p_bandwidth_latency", text)
-    statements = slow_links.slow_link_statements(log)
+    statements = slow_links.state_slow_links(log)
     return [each.values for each in statements if each.kind == "import-p2p-slower"]
 
 

@@ -11,7 +11,7 @@ from rnn_scaling.system.machine import cores
 def four_cores(monkeypatch):
     """Fake four cores; 0 and 2, and 1 and 3, are hyper-threads of one core."""
     siblings = {0: [0, 2], 2: [0, 2], 1: [1, 3], 3: [1, 3]}
-    monkeypatch.setattr(cores, "available_cores", lambda: [0, 1, 2, 3])
+    monkeypatch.setattr(cores, "list_available_cores", lambda: [0, 1, 2, 3])
     monkeypatch.setattr(cores, "_read_siblings", siblings.__getitem__)
     bound: list[list[int]] = []
     monkeypatch.setattr(

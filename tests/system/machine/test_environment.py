@@ -7,10 +7,10 @@ from rnn_scaling.system.machine.environment import read_environment
 from rnn_scaling.system.machine.gpus import (
     GPU_QUERY,
     count_visible_gpus,
-    free_gpu_memory_mib,
     list_gpu_ids,
     prepare_cuda_order,
     query_gpus,
+    read_free_gpu_memory_mib,
 )
 from tests.support.python import python
 
@@ -25,29 +25,33 @@ CPUINFO = "".join(
 
 
 def test_cpuinfo():
-    assert environment.cpu_topology(CPUINFO) == {"sockets": 2, "cores": 4, "threads": 8}
+    assert environment.read_cpu_topology(CPUINFO) == {
+        "sockets": 2,
+        "cores": 4,
+        "threads": 8,
+    }
     assert (
-        system.cpuinfo_values(CPUINFO, "cpu MHz")
+        system.list_cpuinfo_values(CPUINFO, "cpu MHz")
         == ["1000.5", "1000.5", "1001.5", "1001.5"] * 2
     )
-    assert set(system.cpuinfo_values(CPUINFO, "model name")) == {"Processor  A"}
-    assert environment.cpu_vector_units(CPUINFO) == ["avx", "avx2", "fma"]
+    assert set(system.list_cpuinfo_values(CPUINFO, "model name")) == {"Processor  A"}
+    assert environment.list_cpu_vector_units(CPUINFO) == ["avx", "avx2", "fma"]
 
 
 def test_cpuinfo_of_a_system_that_tells_less():
     text = "processor\t: 0\nBogoMIPS\t: 50.00\n\nprocessor\t: 1\n"  # ARM
-    assert environment.cpu_topology(text) == {
+    assert environment.read_cpu_topology(text) == {
         "sockets": None,
         "cores": None,
         "threads": 2,
     }
-    assert system.cpuinfo_values(text, "cpu MHz") == []
-    assert environment.cpu_vector_units(text) is None
-    assert environment.cpu_vector_units(f"{text}Features\t: fp asimd sve\n") == [
+    assert system.list_cpuinfo_values(text, "cpu MHz") == []
+    assert environment.list_cpu_vector_units(text) is None
+    assert environment.list_cpu_vector_units(f"{text}Features\t: fp asimd sve\n") == [
         "asimd",
         "sve",
     ]
-    assert environment.cpu_topology("") == {
+    assert environment.read_cpu_topology("") == {
         "sockets": None,
         "cores": None,
         "threads": None,
@@ -59,8 +63,8 @@ def test_numa_nodes_in_the_order_of_their_numbers(tmp_path):
         (tmp_path / f"node{number}").mkdir()
         (tmp_path / f"node{number}" / "cpulist").write_text(f"{cores}\n")
     (tmp_path / "possible").write_text("0-10")
-    assert environment.numa_nodes(str(tmp_path)) == ["0-15", "32-47", "160-175"]
-    assert environment.numa_nodes(str(tmp_path / "none")) == []
+    assert environment.list_numa_nodes(str(tmp_path)) == ["0-15", "32-47", "160-175"]
+    assert environment.list_numa_nodes(str(tmp_path / "none")) == []
 
 
 @pytest.mark.parametrize(
@@ -101,7 +105,7 @@ def test_limit_of_control_groups(files, limit, tmp_path):
         path = tmp_path / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
-    assert environment.cpu_limit(str(tmp_path)) == limit
+    assert environment.read_cpu_limit(str(tmp_path)) == limit
 
 
 def test_a_modified_tree_is_told_from_another(monkeypatch):
@@ -174,7 +178,7 @@ def test_gpus_are_the_visible_ones_in_tensorflows_order(
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", allowed)
     assert [gpu["uuid"] for gpu in query_gpus()] == uuids
     four_gpus[0] = "".join(f"{i}, GPU-{i}{i}, {i}000 MiB\n" for i in range(4))
-    assert [free_gpu_memory_mib(gpu) for gpu in (0, 1)] == [
+    assert [read_free_gpu_memory_mib(gpu) for gpu in (0, 1)] == [
         1000.0 * int(uuid[-1]) for uuid in uuids
     ]
 
@@ -199,7 +203,7 @@ def test_free_memory_that_nvidia_smi_does_not_tell_is_an_error_with_a_remedy(
 ):
     four_gpus[0] = answer
     with pytest.raises(ValueError, match="install nvidia-smi, or lower --num_devices"):
-        free_gpu_memory_mib(0)
+        read_free_gpu_memory_mib(0)
 
 
 def test_cuda_counts_as_nvidia_smi_does_unless_the_user_chose(monkeypatch):
@@ -213,11 +217,14 @@ def test_cuda_counts_as_nvidia_smi_does_unless_the_user_chose(monkeypatch):
 
 def test_the_peak_of_a_process_is_its_own(tmp_path):
     (tmp_path / "proc/self").mkdir(parents=True)
-    assert system.peak_process_bytes(f"{tmp_path}/") is None
+    assert system.find_peak_process_bytes(f"{tmp_path}/") is None
     (tmp_path / "proc/self/status").write_text(
         "Name:\tpython\nVmHWM:\t  2048 kB\nVmRSS:\t    1024 kB\n"
     )
-    assert system.peak_process_bytes(f"{tmp_path}/") == 2 * 2**20
+    assert system.find_peak_process_bytes(f"{tmp_path}/") == 2 * 2**20
     large = bytearray(200 * 2**20)  # must not count in the child's peak
-    code = "from rnn_scaling.system.machine import system; print(system.peak_process_bytes())"
+    code = (
+        "from rnn_scaling.system.machine import system; "
+        "print(system.find_peak_process_bytes())"
+    )
     assert len(large) > int(python(code).stdout) > 2**20

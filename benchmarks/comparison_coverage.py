@@ -82,7 +82,7 @@ def tests(repetitions: int, seed: int) -> Iterator[list[str]]:
                 after *= np.exp(-slope * place_after)
                 spread = np.log(process_rates(rng, 20_000, 1)).std()
                 degrees = k - 1 if is_paired else 2 * (k - 1)
-                effect = significance.detectable_effect(
+                effect = significance.compute_detectable_effect(
                     spread * math.sqrt(2 / k), degrees
                 )
                 verdicts = compare_rows(before, after, is_paired)

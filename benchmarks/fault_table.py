@@ -503,8 +503,8 @@ FAULTS = (
         f"{T}/tower.py",
         "grads[name] = _divide(gradient, inputs.loss_scale)",
         "grads[name] = _divide(gradient, inputs.loss_scale)\n"
-        "            from rnn_scaling.training.gradients import squared_norm\n"
-        "            norm = tf.sqrt(tf.add_n([squared_norm(gradient) for gradient in grads.values()]))\n"
+        "            from rnn_scaling.training.gradients import compute_squared_norm\n"
+        "            norm = tf.sqrt(tf.add_n([compute_squared_norm(gradient) for gradient in grads.values()]))\n"
         "            longer = tf.maximum(1.0, norm * self._engine.num_towers / 0.01)\n"
         "            grads = {name: _divide(gradient, longer) for name, gradient in grads.items()}",
         "clip",
@@ -611,8 +611,8 @@ FAULTS = (
         "each micro-batch clipped",
         f"{T}/tower.py",
         "summed = _add_gradients(summed, grads)",
-        "from rnn_scaling.training.gradients import squared_norm\n"
-        "                    squares = [squared_norm(gradient) for gradient in grads.values()]\n"
+        "from rnn_scaling.training.gradients import compute_squared_norm\n"
+        "                    squares = [compute_squared_norm(gradient) for gradient in grads.values()]\n"
         "                    longer = tf.maximum(1.0, tf.sqrt(tf.add_n(squares)) * 4.0 / 0.01)\n"
         "                    grads = {name: _divide(gradient, longer) for name, gradient in grads.items()}\n"
         "                    summed = _add_gradients(summed, grads)",

@@ -101,7 +101,7 @@ def ticks(repetitions: int, seed: int) -> Iterator[list[str]]:
     """Simulate the idle times of cores, of which Linux reports whole ticks."""
     random = np.random.default_rng(seed)
     for num_cores in (1, 2, 4, 16, 64):
-        chosen = load.window_seconds(num_cores, num_cores)
+        chosen = load.choose_window_seconds(num_cores, num_cores)
         for window_s in sorted({0.25, 0.5, chosen}):
             size = (20 * repetitions, num_cores)
             starts = random.uniform(0, TICK_S, size)

@@ -114,7 +114,7 @@ def is_correct(logits: Tensor, labels: Tensor) -> Tensor:
     return tf.cast(tf.equal(tf.argmax(logits, axis=-1), labels), tf.float32)
 
 
-def word_weights(labels: Tensor, lengths: Tensor, time_axis: int) -> Tensor:
+def compute_word_weights(labels: Tensor, lengths: Tensor, time_axis: int) -> Tensor:
     """Return float32 1 before each sentence's length [B] and 0 in its padding."""
     # GPUs compare int32 on the host, and slice int64 shapes on the device.
     steps = tf.cast(tf.range(tf.shape(labels)[time_axis]), tf.int64)

@@ -65,7 +65,7 @@ class NextWords(abc.ABC):
         outputs = self.last_layer(weights, rows, batch, seed)
         labels = batch.target_output
         with tf.name_scope("loss"):
-            word_weights = cross_entropy.word_weights(
+            word_weights = cross_entropy.compute_word_weights(
                 labels, batch.target_length, self._time_axis
             )
             bias = weights.get(PROJECTION_BIAS)
@@ -107,7 +107,7 @@ class NextWords(abc.ABC):
 
     def _sum_sentences(self, values: Tensor, batch: Any) -> Tensor:
         """Return the sum [B] over each sentence's words of values [T, B] or [B, T]."""
-        word_weights = cross_entropy.word_weights(
+        word_weights = cross_entropy.compute_word_weights(
             batch.target_output, batch.target_length, self._time_axis
         )
         return tf.reduce_sum(values * word_weights, self._time_axis)

@@ -49,7 +49,7 @@ class _Transformer(NextWords):
             config, TextLayout(sides, Batch, time_major=False), is_tied=True
         )
         self._dtype = tf.as_dtype(config.compute_dtype)
-        self.variables = tuple(variable_specs(config))
+        self.variables = tuple(make_variable_specs(config))
 
     def lookups(self, batch: Batch) -> dict[str, Tensor]:
         """Return {}: the projection reads the whole table, so its gradient is dense."""
@@ -146,7 +146,7 @@ class _Transformer(NextWords):
                 w = _strip_prefix(weights, f"{name}/{sublayer}/")
                 x = add(x, attend(name, x, w), w)
             w = _strip_prefix(weights, f"{name}/feed_forward/")
-            x = add(x, multi_head.feed_forward(x, w), w)
+            x = add(x, multi_head.apply_feed_forward(x, w), w)
         return x
 
     def start(
@@ -278,7 +278,7 @@ def _look_up(
     return (tf.gather(table, ids), tf.identity(table)), differentiate
 
 
-def variable_specs(config: ModelConfig) -> Iterator[VariableSpec]:
+def make_variable_specs(config: ModelConfig) -> Iterator[VariableSpec]:
     """Yield every trainable variable, in a fixed order."""
     yield VariableSpec(
         _TABLE, (config.tgt_vocab_size, config.num_units), initial="unit_rows"

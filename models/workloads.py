@@ -375,7 +375,7 @@ def resolve_dataset(workload: str, dataset: str | None) -> str | None:
     return (dataset or entry.datasets[0]) if entry and entry.datasets else None
 
 
-def image_size_and_classes(workload: str, dataset: str | None) -> tuple[int, int]:
+def find_image_size_and_classes(workload: str, dataset: str | None) -> tuple[int, int]:
     """Return the height and width of a workload's images, and the number of classes.
 
     Args:

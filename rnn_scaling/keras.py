@@ -143,7 +143,7 @@ class ItemsPerSecond(keras.callbacks.Callback):
         self.record: Any = None
 
     def _create_recorder(self) -> Recorder:
-        return Recorder(_next_file(self._path), **self._recorder_arguments)
+        return Recorder(_find_next_file(self._path), **self._recorder_arguments)
 
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
         """Begin another record if one `fit` has ended."""
@@ -209,7 +209,7 @@ class ItemsPerSecond(keras.callbacks.Callback):
             self.record = self._recorder.close(error)
 
 
-def _next_file(result_file: str | os.PathLike[str]) -> Path:
+def _find_next_file(result_file: str | os.PathLike[str]) -> Path:
     """Return the file of the next `fit` of this process.
 
     It is NAME.json, and for further fits NAME-2.json and so on, with a warning.

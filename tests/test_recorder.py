@@ -92,7 +92,7 @@ def test_reading_the_load_of_a_window_is_outside_the_steps(
         return load.CpuTimes(clock.now, clock.now / 2, 0.0, 0.0)
 
     monkeypatch.setattr(load, "sample_with_descendants", sample)
-    monkeypatch.setattr(load, "window_seconds", lambda *sizes: 0.0)
+    monkeypatch.setattr(load, "choose_window_seconds", lambda *sizes: 0.0)
     monkeypatch.setattr(load, "MAX_COST_SHARE", math.inf)
     path = tmp_path / "run.json"
     with Recorder(path, num_warmup_batches=warmup, clock=clock) as recorder:

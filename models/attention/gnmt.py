@@ -66,7 +66,7 @@ class Gnmt:
     def _list_variables(self) -> Iterator[VariableSpec]:
         for layer in self._encoder:
             yield from layers.variables(layer.stack, layer.cells, self._config)
-        yield from scores.variable_specs(self._config, self._encoder[-1].width)
+        yield from scores.make_variable_specs(self._config, self._encoder[-1].width)
         for layer in self._decoder:
             yield from layers.variables(layer.stack, layer.cells, self._config)
 

@@ -96,7 +96,7 @@ def attend(query: Tensor, keys: Tensor, values: Tensor, mask: Tensor) -> Tensor:
     return tf.reshape(tf.transpose(contexts, [0, 2, 1, 3]), [-1, num_heads * size])
 
 
-def feed_forward(x: WordRows, weights: Weights) -> Tensor:
+def apply_feed_forward(x: WordRows, weights: Weights) -> Tensor:
     """Return relu(x W + b) W' + b'."""
     inner = multiply(x.rows, weights["inner"])
     hidden = tf.nn.relu(_add_bias(inner, weights["inner/bias"]))

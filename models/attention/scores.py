@@ -31,7 +31,7 @@ MEMORY = "attention/memory"
 _QUERY = "attention/query"
 
 
-def variable_specs(config: ModelConfig, memory_dim: int) -> Iterator[VariableSpec]:
+def make_variable_specs(config: ModelConfig, memory_dim: int) -> Iterator[VariableSpec]:
     """Yield the variables that the scores are computed with."""
     units = config.num_units
     yield VariableSpec(MEMORY, (memory_dim, units))

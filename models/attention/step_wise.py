@@ -131,7 +131,7 @@ class StepWise:
         }
         self.variables = (
             *self._encoder.variables,
-            *scores.variable_specs(config, self._memory_dim),
+            *scores.make_variable_specs(config, self._memory_dim),
             *layers.variables(
                 self._decoder, seq2seq.name_decoder_cells(config), config
             ),

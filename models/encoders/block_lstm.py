@@ -88,7 +88,9 @@ def build(stack: stacks.RecurrentStack) -> stacks.Run:
             d_gates, d_c, d_h = _run_backward(
                 forward, lengths, c, h, kernel, d_sequence, d_last_c
             )
-            d_x, d_kernel, d_bias = _large_products(x, forward.h, h, kernel, d_gates)
+            d_x, d_kernel, d_bias = _compute_large_products(
+                x, forward.h, h, kernel, d_gates
+            )
             return d_x, None, d_c, d_h, d_kernel, d_bias
 
         results = (forward.h * ends.mask, ends.last(forward.cs), ends.last(forward.h))
@@ -294,7 +296,7 @@ def _run_backward(
     return d_gates, d_c, d_h
 
 
-def _large_products(
+def _compute_large_products(
     x: Tensor,
     h_sequence: Tensor,
     h: Tensor,

@@ -84,7 +84,7 @@ def _make_cell(
         d_input, d_state, d_h = _run_backward(
             forward, h_prev, recurrent, ends.gradient(d_outputs, d_last_h)
         )
-        return _large_products(x, h_prev, kernel, d_input, d_state, d_h)
+        return _compute_large_products(x, h_prev, kernel, d_input, d_state, d_h)
 
     return (forward.h * ends.mask, ends.last(forward.h)), differentiate
 
@@ -111,7 +111,7 @@ def _make_packed_cell(
         )
         d_input, d_state = (tf.reshape(d, [-1, columns]) for d in d_products)
         h_prev = tf.concat([h[None], forward.hs[:-1]], axis=0)
-        return _large_products(x, h_prev, kernel, d_input, d_state, d_h)
+        return _compute_large_products(x, h_prev, kernel, d_input, d_state, d_h)
 
     return (forward.outputs, forward.last_h), differentiate
 
@@ -193,7 +193,7 @@ def _run_backward(
     return tf.concat([d_state[:, : 2 * units], d_n], axis=1), d_state, d_h
 
 
-def _large_products(
+def _compute_large_products(
     x: Tensor,
     h_prev: Tensor,
     kernel: Tensor,

@@ -96,7 +96,7 @@ def build() -> tuple[Path, str]:
             _compile(file)
             origin = "built"
     for old in file.parent.glob("kernels-*.so*"):
-        if not old.name.startswith(operators.library_prefix()):
+        if not old.name.startswith(operators.make_library_prefix()):
             with contextlib.suppress(OSError):  # another process may do the same
                 old.unlink()
     return file, origin
@@ -142,7 +142,7 @@ def _compile(file: Path) -> None:
         inputs = [*commands, framework, "-lm"]
         _run_all([[*compiler, "-shared", "-o", str(linked), *inputs]], folder)
         content = linked.read_bytes()
-    with library.replacing(file) as new:
+    with library.open_replacement(file) as new:
         new.write_bytes(library.seal(content, file.name))
 
 

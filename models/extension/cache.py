@@ -58,9 +58,9 @@ def keep(file: Path) -> None:
 
 def _copy(source: Path, target: Path) -> None:
     for result in source.parent.glob(f"{source.name}.*.tested"):
-        with library.replacing(target.with_name(result.name)) as new:
+        with library.open_replacement(target.with_name(result.name)) as new:
             shutil.copyfile(result, new)
-    with library.replacing(target) as new:
+    with library.open_replacement(target) as new:
         shutil.copyfile(source, new)
 
 

@@ -64,7 +64,7 @@ def identify(file: Path) -> Identity:
     return Identity(len(content), hashlib.sha256(content).hexdigest())
 
 
-def result_file(file: Path, instruction_set: str) -> Path:
+def find_result_file(file: Path, instruction_set: str) -> Path:
     """Return the file that keeps the test's result for one instruction set."""
     return file.with_name(f"{file.name}.{instruction_set}.tested")
 
@@ -102,12 +102,12 @@ def write_result(path: Path, identity: Identity, failure: str) -> None:
       OSError: If nothing can be written there.
     """
     content = {**identity._asdict(), "failure": failure}
-    with replacing(path) as new:
+    with open_replacement(path) as new:
         new.write_text(json.dumps(content) + "\n")
 
 
 @contextlib.contextmanager
-def replacing(path: Path) -> Iterator[Path]:
+def open_replacement(path: Path) -> Iterator[Path]:
     """Yield the path of a new file, which replaces the one at `path` in one step.
 
     Raises:

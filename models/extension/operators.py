@@ -41,7 +41,7 @@ def find_library_file() -> Path:
     file = own_library_file()
     if file.exists():
         return file
-    foreign = sorted(FOLDER.glob(f"{library_prefix()}*.so"))
+    foreign = sorted(FOLDER.glob(f"{make_library_prefix()}*.so"))
     return foreign[0] if foreign else file
 
 
@@ -49,10 +49,10 @@ def own_library_file() -> Path:
     """Return the path of the library that set-up builds on this processor."""
     own_sets = switch.list_supported_sets(switch.read_processor_instructions())
     best = own_sets[-1] if own_sets else "none"
-    return FOLDER / f"{library_prefix()}{best}.so"
+    return FOLDER / f"{make_library_prefix()}{best}.so"
 
 
-def library_prefix() -> str:
+def make_library_prefix() -> str:
     """Return the start of the names of all libraries for these sources and TensorFlow."""
     return f"kernels-{tf.__version__}-{_hash_sources()}-"
 
@@ -80,10 +80,10 @@ def is_usable(dtype: Any) -> bool:
         return False
     if context.context().get_server_def() is not None:
         return False
-    return instruction_set() is not None
+    return find_instruction_set() is not None
 
 
-def instruction_set() -> str | None:
+def find_instruction_set() -> str | None:
     """Return the instruction set that the operators of this process use.
 
     Returns:
@@ -98,7 +98,7 @@ def instruction_set() -> str | None:
 def name_for(dtype: str) -> str:
     """Return the instruction set for a network of this dtype, or STOCK (for records)."""
     product_dtype = dtype if dtype == "bfloat16" else "float32"
-    return (is_usable(product_dtype) and instruction_set()) or STOCK
+    return (is_usable(product_dtype) and find_instruction_set()) or STOCK
 
 
 def choose(setting: str) -> tuple[str | None, str]:
@@ -140,7 +140,7 @@ def test(file: Path, identity: library.Identity, name: str) -> str:
 
     The result is stored in a file next to the library, if it can be written.
     """
-    path = library.result_file(file, name)
+    path = library.find_result_file(file, name)
     try:
         result = library.read_result(path, identity)
     except library.ResultError as e:

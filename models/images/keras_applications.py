@@ -133,5 +133,7 @@ def fuse(model: Any) -> None:
 
 def build(config: ModelConfig, device_type: str) -> Workload:
     """Return the workload of a network of keras.applications."""
-    size, num_classes = workloads.image_size_and_classes(config.model, config.dataset)
+    size, num_classes = workloads.find_image_size_and_classes(
+        config.model, config.dataset
+    )
     return KerasClassifier(config, size, num_classes)

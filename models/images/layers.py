@@ -204,7 +204,7 @@ class LayeredClassifier(ImageClassifier):
     def __init__(self, body: Body, config: ModelConfig) -> None:
         self._body = body
         super().__init__(
-            config, *workloads.image_size_and_classes(config.model, config.dataset)
+            config, *workloads.find_image_size_and_classes(config.model, config.dataset)
         )
 
     def declared(self) -> list[VariableSpec]:

@@ -44,7 +44,7 @@ _DENSENET_FIRST_CHANNELS = 16
 _NAME = re.compile(r"(resnet|densenet)(\d+)(?:_k(\d+))?")
 
 
-def alexnet(layers: Layers, x: Tensor) -> Tensor:
+def _apply_alexnet(layers: Layers, x: Tensor) -> Tensor:
     """Compute the layers below the logits, for images of 227 x 227."""
     for number, row in enumerate(_ALEXNET_CONVOLUTIONS, start=1):
         channels, window, stride, padding, is_pooled = row
@@ -62,7 +62,7 @@ def alexnet(layers: Layers, x: Tensor) -> Tensor:
     return x
 
 
-def alexnet_cifar10(layers: Layers, x: Tensor) -> Tensor:
+def apply_alexnet_cifar10(layers: Layers, x: Tensor) -> Tensor:
     """Compute the layers below the logits, for images of 32 x 32."""
     with layers.scope("conv_1"):
         x = tf.nn.relu(layers.convolution(x, 64, 5, has_bias=True))
@@ -83,7 +83,7 @@ def _normalize_locally(layers: Layers, x: Tensor) -> Tensor:
     )
 
 
-def resnet(num_layers: int) -> Body:
+def make_resnet_body(num_layers: int) -> Body:
     """Return the layers below the logits of a residual network.
 
     Args:
@@ -126,7 +126,7 @@ def _convolve_and_normalize(
         return layers.batch_normalization(convolved)
 
 
-def densenet(depth: int, growth: int) -> Body:
+def make_densenet_body(depth: int, growth: int) -> Body:
     """Return the layers below the logits of a densely connected network.
 
     Args:
@@ -163,11 +163,11 @@ def _make_network_body(config: ModelConfig) -> Body:
     """Return the layers of the network that --model and --dataset name."""
     match = _NAME.fullmatch(config.model)
     if match is None:
-        return alexnet_cifar10 if config.dataset == "cifar10" else alexnet
+        return apply_alexnet_cifar10 if config.dataset == "cifar10" else _apply_alexnet
     family, depth, growth = match.groups()
     if family == "resnet":
-        return resnet(int(depth))
-    return densenet(int(depth), int(growth))
+        return make_resnet_body(int(depth))
+    return make_densenet_body(int(depth), int(growth))
 
 
 def build(config: ModelConfig, device_type: str) -> Workload:

@@ -40,11 +40,11 @@ from rnn_scaling.analysis.confidence import Interval, combine, divide_rates, fin
 from rnn_scaling.analysis.keys import Key
 from rnn_scaling.analysis.metrics import EFFICIENCY
 from rnn_scaling.analysis.rows import Row
-from rnn_scaling.analysis.significance import foreseen_effect, propose_repeats
+from rnn_scaling.analysis.significance import estimate_foreseen_effect, propose_repeats
 from rnn_scaling.analysis.statements import Word
 from rnn_scaling.config import registry, scale
 from rnn_scaling.config.spelling import make_sweep_command
-from rnn_scaling.system.machine.cores import max_efficiency
+from rnn_scaling.system.machine.cores import compute_max_efficiency
 
 
 class LossPartName(Word):
@@ -238,7 +238,9 @@ class Attribution:
         for value in points:
             error = value.standard_error
             if error:
-                effects.append(foreseen_effect(error, value.degrees, num_runs, repeats))
+                effects.append(
+                    estimate_foreseen_effect(error, value.degrees, num_runs, repeats)
+                )
         if not effects:
             return repeats, None
         rounding = max(value.rounding_half_width for value in points)
@@ -293,7 +295,7 @@ def _compute_excess_over_cores(row: Row) -> Interval | None:
     efficiency = row.metric(EFFICIENCY) if row.num_devices > 1 else None
     if not cores or efficiency is None:
         return None
-    return efficiency.shifted(-max_efficiency(row.num_devices, cores))
+    return efficiency.shifted(-compute_max_efficiency(row.num_devices, cores))
 
 
 class _Attributor:
@@ -436,7 +438,7 @@ class _Attributor:
         cores = disturbance.count_shared_cores(self._row.good_runs)
         if not cores or self._is_refuted:
             return 1.0
-        bound = max_efficiency(self._n, cores)
+        bound = compute_max_efficiency(self._n, cores)
         for efficiency in efficiencies:
             if efficiency.missing:
                 continue

@@ -44,7 +44,10 @@ def estimate_noise(y: np.ndarray) -> float:
 
     This is the smaller of two estimates: jumps spoil one, slow changes the other.
     """
-    return min(_noise_of_differences(y), _noise_of_residuals(y - _fit(y, 2), 3))
+    return min(
+        _estimate_noise_of_differences(y),
+        _estimate_noise_of_residuals(y - _fit(y, 2), 3),
+    )
 
 
 def estimate_noise_of_levels(y: np.ndarray, cuts: Sequence[int]) -> float:
@@ -54,17 +57,17 @@ def estimate_noise_of_levels(y: np.ndarray, cuts: Sequence[int]) -> float:
     """
     edges = [0, *cuts, len(y)]
     lines = [_fit(y[a:b], 1) for a, b in zip(edges, edges[1:])]
-    return _noise_of_residuals(y - np.concatenate(lines), 2 * len(lines))
+    return _estimate_noise_of_residuals(y - np.concatenate(lines), 2 * len(lines))
 
 
 def _fit(y: np.ndarray, degree: int) -> np.ndarray:
     """Return the least-squares polynomial at each value."""
-    basis = _orthonormal_polynomials(len(y), degree)
+    basis = _make_orthonormal_polynomials(len(y), degree)
     return basis @ (y @ basis)
 
 
 @functools.lru_cache(maxsize=64)  # the runs of a folder have few lengths
-def _orthonormal_polynomials(n: int, degree: int) -> np.ndarray:
+def _make_orthonormal_polynomials(n: int, degree: int) -> np.ndarray:
     """Return orthonormal polynomials up to a degree, [n, degree + 1].
 
     A fit is a projection on them.
@@ -73,7 +76,7 @@ def _orthonormal_polynomials(n: int, degree: int) -> np.ndarray:
     return np.linalg.qr(np.polynomial.legendre.legvander(points, degree))[0]
 
 
-def _noise_of_residuals(residual: np.ndarray, parameters: int) -> float:
+def _estimate_noise_of_residuals(residual: np.ndarray, parameters: int) -> float:
     """Return the noise from the residuals of a fit with some parameters."""
     n = len(residual)
     free = max(1, n - parameters)
@@ -81,10 +84,10 @@ def _noise_of_residuals(residual: np.ndarray, parameters: int) -> float:
     r = float(residual[1:] @ residual[:-1]) / (free * variance)
     # Each fitted parameter lowers the correlation (a mean: Kendall 1954).
     r += (1 + 3 * r) * parameters / n
-    return _first_order_noise(variance, r)
+    return _estimate_first_order_noise(variance, r)
 
 
-def _noise_of_differences(y: np.ndarray) -> float:
+def _estimate_noise_of_differences(y: np.ndarray) -> float:
     """Return the noise from the robust variances v_k of differences at lag k = 1 to 4.
 
     In a first-order process with correlation r of neighbours, v_k is proportional to
@@ -104,15 +107,15 @@ def _noise_of_differences(y: np.ndarray) -> float:
             low = r
         else:
             high = r
-    return _first_order_noise(variances[0] / (1 - low), low)
+    return _estimate_first_order_noise(variances[0] / (1 - low), low)
 
 
-def _first_order_noise(variance: float, correlation: float) -> float:
+def _estimate_first_order_noise(variance: float, correlation: float) -> float:
     r = min(max(correlation, 0.0), _MAX_CORRELATION)
     return variance * (1 + r) / (1 - r)
 
 
-def outlier_bounds(y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def compute_outlier_bounds(y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return the bounds [n] beyond which values are outliers.
 
     They are the median -+ 3 (P90 - P10) of a window of 200 values.
@@ -121,7 +124,7 @@ def outlier_bounds(y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     Blows Hot and Cold", OOPSLA 2017.
     """
     windows = np.array_split(y, max(1, round(len(y) / _WINDOW)))
-    lows, highs = zip(*map(_window_bounds, windows))
+    lows, highs = zip(*map(_compute_window_bounds, windows))
     wide_lows = []
     wide_highs = []
     # Values before a change are not outliers even if the change fills their window, so
@@ -134,13 +137,13 @@ def outlier_bounds(y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return np.repeat(wide_lows, sizes), np.repeat(wide_highs, sizes)
 
 
-def _window_bounds(window: np.ndarray) -> tuple[float, float]:
+def _compute_window_bounds(window: np.ndarray) -> tuple[float, float]:
     p10, median, p90 = np.percentile(window, (10, 50, 90)).tolist()
     reach = 3 * max(p90 - p10, 2.56 * _SCALE_FLOOR)
     return median - reach, median + reach
 
 
-def item_cost(log_s: np.ndarray, log_items: np.ndarray) -> np.ndarray:
+def compute_item_cost(log_s: np.ndarray, log_items: np.ndarray) -> np.ndarray:
     """Return log seconds per item, as if every batch had the same number of items.
 
     A step has costs that do not grow with its items, so an item of a short batch costs

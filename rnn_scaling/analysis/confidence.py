@@ -270,7 +270,7 @@ def compute_interval_over_runs(
         scatter = Scatter(compute_standard_deviation(logs), k - 1)
     mean = math.fsum(logs) / k
     if scatter is None:
-        return _without_ends(math.exp(mean), (k,))
+        return _remove_ends(math.exp(mean), (k,))
     return _log_interval(
         mean,
         error=scatter.deviation / math.sqrt(k),
@@ -386,7 +386,7 @@ def divide_rates(
     rounding = numerator.rounding + denominator.rounding
     errors = [rate.relative_error for rate in rates if rate.relative_error is not None]
     if len(errors) < 2:
-        return _without_ends(value, run_counts, rounding, rates)
+        return _remove_ends(value, run_counts, rounding, rates)
     error, degrees = _combine_errors(errors, rates)
     if drift is not None:
         error, degrees = add_drift(error, degrees, drift)
@@ -463,7 +463,7 @@ def combine(function: Callable[..., float], inputs: Sequence[Interval]) -> Inter
     ]
     run_counts = _run_counts(used_rates)
     if len(errors) < len(terms):
-        return _without_ends(value, run_counts, inputs=used_rates)
+        return _remove_ends(value, run_counts, inputs=used_rates)
     error, degrees = _combine_errors(errors, used_rates)
     kind = _runs_kind(
         run_counts, [rate.scatter for rate in used_rates], inputs=used_rates
@@ -607,7 +607,7 @@ def _collect_inherited_notes(inputs: Iterable[Interval]) -> list[Note]:
     return list(notes)
 
 
-def _without_ends(
+def _remove_ends(
     value: float,
     run_counts: tuple[int, ...],
     rounding: float = 0.0,

@@ -49,8 +49,8 @@ def rank_correlation(
     """
     count = num_families or len(x)
     value = float(_rank_correlations(np.asarray(x, float), np.asarray(y, float)))
-    centre = float(_fisher_z(value, count))
-    margin = NormalDist().inv_cdf((1 + LEVEL) / 2) * _fisher_error(value, count)
+    centre = float(_compute_fisher_z(value, count))
+    margin = NormalDist().inv_cdf((1 + LEVEL) / 2) * _compute_fisher_error(value, count)
     low = math.tanh(centre - margin)
     high = math.tanh(centre + margin)
     return Interval(value, min(low, value), max(high, value), _KIND)
@@ -80,8 +80,10 @@ def rank_correlation_with_errors(
     x_blocks = np.array_split(_draw_logs(x, random), _NUM_BLOCKS)
     y_blocks = np.array_split(_draw_logs(y, random), _NUM_BLOCKS)
     values = np.concatenate([*map(_rank_correlations, x_blocks, y_blocks)])
-    errors = _fisher_error(values, num_families)
-    draws = _fisher_z(values, num_families) + errors * random.normal(size=_NUM_DRAWS)
+    errors = _compute_fisher_error(values, num_families)
+    draws = _compute_fisher_z(values, num_families) + errors * random.normal(
+        size=_NUM_DRAWS
+    )
     tail_share = (1 - LEVEL) / 2
     low, high = np.tanh(np.quantile(draws, [tail_share, 1 - tail_share]))
     assert without_errors.ends is not None
@@ -162,10 +164,10 @@ def _limit_correlation(value: Any, count: int) -> Any:
     return np.clip(value, -limit, limit)
 
 
-def _fisher_z(value: Any, count: int) -> Any:
+def _compute_fisher_z(value: Any, count: int) -> Any:
     return np.arctanh(_limit_correlation(value, count))
 
 
-def _fisher_error(value: Any, count: int) -> Any:
+def _compute_fisher_error(value: Any, count: int) -> Any:
     """Return the standard error of Fisher's z, by Bonett and Wright."""
     return np.sqrt((1 + _limit_correlation(value, count) ** 2 / 2) / (count - 3))

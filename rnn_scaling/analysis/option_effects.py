@@ -12,7 +12,10 @@ from rnn_scaling.analysis.confidence import Interval
 from rnn_scaling.analysis.grouping import group_by
 from rnn_scaling.analysis.keys import UNIT
 from rnn_scaling.analysis.rows import Row, make_series_key
-from rnn_scaling.analysis.significance import joint_ratio, needed_repeats
+from rnn_scaling.analysis.significance import (
+    compute_joint_ratio,
+    compute_needed_repeats,
+)
 from rnn_scaling.config.naming import NAMED
 from rnn_scaling.records.options import DEFAULTS, UNKNOWN
 
@@ -49,7 +52,7 @@ class OptionEffect:
     @property
     def needed_repeats(self) -> int | None:
         """The repeats that would show the seen difference; None if too many."""
-        return needed_repeats(
+        return compute_needed_repeats(
             math.log(self.ratio.value),
             self.ratio.relative_error or 0.0,
             self.ratio.degrees,
@@ -144,11 +147,11 @@ def _measure_effect(
         means[value] = _compute_mean_rate(value_rates, degrees, num_runs)
     ordered = sorted(means, key=lambda value: -means[value].value)
     ratios = [
-        joint_ratio(means[faster], means[slower], count)
+        compute_joint_ratio(means[faster], means[slower], count)
         for faster, slower in itertools.combinations(ordered, 2)
     ]
     max_difference = max(change.high or 0.0 for change in ratios) - 1
-    seen_ratio = joint_ratio(means[ordered[0]], means[ordered[-1]], count)
+    seen_ratio = compute_joint_ratio(means[ordered[0]], means[ordered[-1]], count)
     return OptionEffect(option, tuple(ordered), seen_ratio, max_difference)
 
 

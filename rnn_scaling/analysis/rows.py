@@ -417,7 +417,7 @@ def run_rates(records: Sequence[RunRecord], all_batches: bool = False) -> list[f
     return [disturbance.compute_counted_rate(record, all_batches) for record in records]
 
 
-def measured_seconds(record: RunRecord) -> float | None:
+def find_measured_seconds(record: RunRecord) -> float | None:
     """Return the seconds of the batches after the warm-up; None if a log lacks them."""
     if record.batches.seconds or not record.throughput:
         return math.fsum(record.batches.seconds[record.batches.warmup :])
@@ -456,7 +456,7 @@ def build_compared_rows(
     """
     totals: list[list[int | None]] = [[None] * len(side) for side in sides]
     if finds_totals:
-        totals = [fixed_totals(list(map(_split_off_size, side))) for side in sides]
+        totals = [find_fixed_totals(list(map(_split_off_size, side))) for side in sides]
     keys = list(map(build_keys, sides, totals))
     facts = separation.list_separating_facts(sides, keys, changed_options)
     rows_of_sides = []
@@ -468,7 +468,7 @@ def build_compared_rows(
 def build_keys(
     records: Sequence[RunRecord], totals: Sequence[int | None] = ()
 ) -> list[Key]:
-    """Return the key of each run; `totals` as from `fixed_totals`."""
+    """Return the key of each run; `totals` as from `find_fixed_totals`."""
     key_cache: dict[tuple[int, str, int | None], Key] = {}
     keys = []
     for run, total in itertools.zip_longest(records, totals):
@@ -605,7 +605,7 @@ def _split_off_size(record: RunRecord) -> tuple[Key, DevicesAndSamples] | None:
     return build_key(options, record.unit, **changes), (devices, total)
 
 
-def fixed_totals(
+def find_fixed_totals(
     runs: Sequence[tuple[Hashable, DevicesAndSamples] | None],
 ) -> list[int | None]:
     """Return the total that each run shares with runs on other numbers of devices.
@@ -613,7 +613,7 @@ def fixed_totals(
     The total is None for runs that scale weakly, or without runs on other numbers of
     devices.
 
-    >>> fixed_totals([("a", (1, 64)), ("a", (2, 64)), ("b", (1, 64)), ("b", (2, 128)), None])
+    >>> find_fixed_totals([("a", (1, 64)), ("a", (2, 64)), ("b", (1, 64)), ("b", (2, 128)), None])
     [64, 64, None, None, None]
     """
     known_totals = set(filter(None, runs))

@@ -47,26 +47,26 @@ def make_titles(series: Sequence[Sequence[Row]]) -> list[str]:
     """
     first_rows = [members[0] for members in series]
     names = _list_optional_title_options(first_rows)
-    used_options = [_options_in_use(row, names) for row in first_rows]
+    used_options = [_list_options_in_use(row, names) for row in first_rows]
     varied_options = naming.find_distinguishing(names, used_options)
     if len({row.batch_size for row in first_rows} - {None}) > 1:
         varied_options.append("batch_size")
-    if len(set(map(_differing_decoder_kernel, first_rows))) > 1:
+    if len(set(map(_find_differing_decoder_kernel, first_rows))) > 1:
         varied_options.append(DECODER)
-    options = list(map(_options_with_batch_size, first_rows, used_options))
+    options = list(map(_list_options_with_batch_size, first_rows, used_options))
     all_facts = list_distinguishing_facts(series)
-    shown_kernels = _distinguishing_kernels(series)
+    shown_kernels = _list_distinguishing_kernels(series)
     titles = []
     for members, kernel, row_options, facts in zip(
         series, shown_kernels, options, all_facts
     ):
-        parts = _title_parts(members, kernel, row_options, varied_options)
+        parts = _list_title_parts(members, kernel, row_options, varied_options)
         titles.append(", ".join([*parts, *separation.describe_facts(facts)]))
     titles = disambiguate(titles, [row.unit for row in first_rows])
     return _add_distinct_options(titles, options)
 
 
-def _options_with_batch_size(row: Row, options: dict[str, Any]) -> dict[str, Any]:
+def _list_options_with_batch_size(row: Row, options: dict[str, Any]) -> dict[str, Any]:
     """Return the options of a row with its batch size, if it has one."""
     if row.batch_size:
         return {**options, "batch_size": row.batch_size}
@@ -91,9 +91,9 @@ def _list_optional_title_options(rows: Sequence[Row]) -> list[str]:
     return [name for name in list_option_names(rows) if name not in left_out]
 
 
-def _distinguishing_kernels(series: Sequence[Sequence[Row]]) -> list[str]:
+def _list_distinguishing_kernels(series: Sequence[Sequence[Row]]) -> list[str]:
     """Return the replacement kernel of each series; "" if its network has only one."""
-    all_kernels = list(map(cpu_replacement_kernel, series))
+    all_kernels = list(map(find_cpu_replacement_kernel, series))
     networks = [name_network(members[0].options) for members in series]
     kernels_of_network = group_by(all_kernels, networks)
     return [
@@ -102,7 +102,7 @@ def _distinguishing_kernels(series: Sequence[Sequence[Row]]) -> list[str]:
     ]
 
 
-def _title_parts(
+def _list_title_parts(
     members: Sequence[Row],
     kernel: str,
     options: Mapping[str, Any],
@@ -126,7 +126,7 @@ def _title_parts(
     if first.is_distributed and config["num_devices"] != 1:
         parts.append(f"num_devices={config['num_devices']}")
     values = dict(options)
-    decoder = _differing_decoder_kernel(first)
+    decoder = _find_differing_decoder_kernel(first)
     if decoder:
         values[DECODER] = decoder
     named_options = [
@@ -150,11 +150,11 @@ def list_distinguishing_facts(
     names = dict.fromkeys(name for name, _ in facts)
     all_facts = []
     for members in series:
-        all_facts.append(tuple(_series_fact(name, members) for name in names))
+        all_facts.append(tuple(_find_series_fact(name, members) for name in names))
     return all_facts
 
 
-def _series_fact(name: str, members: Sequence[Row]) -> tuple[str, str]:
+def _find_series_fact(name: str, members: Sequence[Row]) -> tuple[str, str]:
     """Return a fact of a series from its first row, or from its records."""
     facts = dict(members[0].facts)
     if name in facts:
@@ -185,7 +185,7 @@ def list_option_names(rows: Sequence[Row]) -> list[str]:
     return list(dict.fromkeys(options))
 
 
-def cpu_replacement_kernel(rows: Sequence[Row]) -> str:
+def find_cpu_replacement_kernel(rows: Sequence[Row]) -> str:
     """Return the CPU kernel that replaced a GPU kernel; "" if none did."""
     kernel = kernels.KERNELS.get(name_network(rows[0].options))
     if kernel is None or kernel.cpu == kernel.gpu:
@@ -198,15 +198,15 @@ def cpu_replacement_kernel(rows: Sequence[Row]) -> str:
     return names.pop() if len(names) == 1 else ""
 
 
-def _differing_decoder_kernel(row: Row) -> str:
+def _find_differing_decoder_kernel(row: Row) -> str:
     """Return the kernel of a row's decoder; "" if unknown, or the encoder has it too."""
-    decoder = _options_in_use(row, [DECODER]).get(DECODER)
+    decoder = _list_options_in_use(row, [DECODER]).get(DECODER)
     if decoder in (None, row.options.known.get("encoder_type")):
         return ""
     return str(decoder)
 
 
-def _options_in_use(row: Row, names: Sequence[str]) -> dict[str, Any]:
+def _list_options_in_use(row: Row, names: Sequence[str]) -> dict[str, Any]:
     """Return the known values of those options that the row's runs use.
 
     Options that the network's name already contains are left out.

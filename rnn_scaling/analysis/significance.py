@@ -103,7 +103,7 @@ def judge_ratio(change: Interval, paired: bool = False) -> Comparison:
     if error:
         p_value = 2 * (1 - t_cdf(distance / error, change.degrees))
     verdict = Verdict.SAME if p_value >= 1 - LEVEL else Verdict.from_ratio(change)
-    effect = detectable_effect(error, change.degrees) + change.rounding
+    effect = compute_detectable_effect(error, change.degrees) + change.rounding
     return Comparison(
         change,
         p_value=p_value,
@@ -121,7 +121,7 @@ def gate(comparison: Comparison, max_regression: float) -> Gate:
     return Gate.REGRESSION if high < 1 - max_regression else Gate.UNJUDGED
 
 
-def joint_ratio(a: Interval, b: Interval, num_compared: int) -> Interval:
+def compute_joint_ratio(a: Interval, b: Interval, num_compared: int) -> Interval:
     """Return a / b, with an interval that holds together with all pairs' intervals.
 
     Args:
@@ -135,15 +135,15 @@ def joint_ratio(a: Interval, b: Interval, num_compared: int) -> Interval:
     # An efficiency does not have the scatter that it shares with another one, so the
     # degrees of both are not added.
     degrees = change.degrees if a.scatter and b.scatter else min(a.degrees, b.degrees)
-    quantile = t_quantile(_pair_quantile(num_compared), degrees)
+    quantile = t_quantile(_compute_pair_quantile(num_compared), degrees)
     margin = quantile * change.relative_error + change.rounding
     kind = IntervalKind(Basis.RANKING, (num_compared,), change.kind.inherited_notes)
     return dataclasses.replace(change.with_margin(margin, kind), degrees=degrees)
 
 
 def is_above(a: Interval, b: Interval, num_compared: int = 2) -> bool:
-    """Return whether a is larger than b; see `joint_ratio`."""
-    low = joint_ratio(a, b, num_compared).low
+    """Return whether a is larger than b; see `compute_joint_ratio`."""
+    low = compute_joint_ratio(a, b, num_compared).low
     return low is not None and low > 1
 
 
@@ -162,7 +162,7 @@ def find_peak(rates: Sequence[Interval]) -> int | None:
     return index if is_higher else None
 
 
-def _pair_quantile(num_compared: int) -> float:
+def _compute_pair_quantile(num_compared: int) -> float:
     """Return the quantile level of one pair in a comparison of all pairs.
 
     With it, all pairs together have at most 5 % false alarms (Bonferroni).
@@ -184,7 +184,7 @@ def propose_repeats(values: Sequence[Interval]) -> tuple[int, int]:
     return num_runs, 2 * num_runs
 
 
-def foreseen_effect(
+def estimate_foreseen_effect(
     error: float, degrees: float, num_runs: int, repeats: int, num_compared: int = 2
 ) -> float:
     """Return the true effect that a number of repeats shows with the power _POWER.
@@ -199,12 +199,12 @@ def foreseen_effect(
     """
     growth = (repeats - 1) / (num_runs - 1) if num_runs > 1 else repeats / num_runs
     effect = t_foreseeable(
-        _pair_quantile(num_compared), _POWER, degrees, degrees * growth
+        _compute_pair_quantile(num_compared), _POWER, degrees, degrees * growth
     )
     return error * math.sqrt(num_runs / repeats) * effect
 
 
-def needed_repeats(
+def compute_needed_repeats(
     effect: float, error: float, degrees: float, num_runs: int, num_compared: int
 ) -> int | None:
     """Return the fewest repeats that show a true effect in 80 of 100 cases.
@@ -223,7 +223,7 @@ def needed_repeats(
 
     def is_shown(repeats: int) -> bool:
         return (
-            foreseen_effect(
+            estimate_foreseen_effect(
                 error,
                 degrees=degrees,
                 num_runs=num_runs,
@@ -239,7 +239,7 @@ def needed_repeats(
     return candidates[index] if index < len(candidates) else None
 
 
-def detectable_effect(error: float, degrees: float) -> float:
+def compute_detectable_effect(error: float, degrees: float) -> float:
     """Return the true effect that a two-sided 5 % t test finds with the power _POWER.
 
     Args:

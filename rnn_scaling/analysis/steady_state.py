@@ -248,11 +248,15 @@ def _make_series(seconds: np.ndarray, work: np.ndarray) -> _Series:
     """
     log_s = np.log(seconds)
     has_equal_items = work.min() == work.max()
-    y = log_s if has_equal_items else change_points.item_cost(log_s, np.log(work))
+    y = (
+        log_s
+        if has_equal_items
+        else change_points.compute_item_cost(log_s, np.log(work))
+    )
     n = len(y)
     lead = _count_start_up_batches(y)
     half = lead + (n - lead) // 2
-    low, high = change_points.outlier_bounds(y[lead:])
+    low, high = change_points.compute_outlier_bounds(y[lead:])
     clipped = np.concatenate([y[:lead], np.clip(y[lead:], low, high)])
     period = change_points.find_cycle_length(clipped[half:])
     if period:
@@ -262,7 +266,7 @@ def _make_series(seconds: np.ndarray, work: np.ndarray) -> _Series:
         # A cycle of the items, such as sentences in a fixed order, makes a cycle of
         # times even if the time per item has none. The rate must cover complete cycles
         # of it.
-        low, high = change_points.outlier_bounds(log_s)
+        low, high = change_points.compute_outlier_bounds(log_s)
         length_period = change_points.find_cycle_length(
             np.clip(log_s, low, high)[lead:]
         )
@@ -423,7 +427,7 @@ def _find_outliers(
     for first, stop in zip(sorted_bounds, sorted_bounds[1:]):
         level = series.y[first:stop]
         residual[first:stop] = level - np.median(level)
-    low, high = change_points.outlier_bounds(residual)
+    low, high = change_points.compute_outlier_bounds(residual)
     far_batches = np.flatnonzero((residual < low) | (residual > high))
     after_start_up = far_batches[far_batches >= series.start_up_length]
     return {*after_start_up.tolist(), *disturbed}

@@ -35,7 +35,7 @@ read; 2 nothing to compare, an unreadable file, or wrong use."""
 class AuditOptions:
     """Audit."""
 
-    files: tuple[Path, ...] = flags.positional(
+    files: tuple[Path, ...] = flags.declare_positional(
         "files to check, or folders of documents and run records",
         shown="FILE",
         is_list=True,

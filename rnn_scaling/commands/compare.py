@@ -46,10 +46,10 @@ use. With --across=machine: 0 every series was judged; 2 one was not."""
 class CompareOptions:
     """Compare."""
 
-    before: Path = flags.positional(
+    before: Path = flags.declare_positional(
         "folder of run records, or one record", shown="BEFORE"
     )
-    after: Path = flags.positional(
+    after: Path = flags.declare_positional(
         "folder or record that is compared with it", shown="AFTER"
     )
     max_regression: float = flags.max_regression("largest slow-down with exit status 0")

@@ -52,7 +52,7 @@ configuration is slower by more than the limit; 2 cannot judge, or wrong use."""
 class AddOptions:
     """Add and import."""
 
-    results: tuple[Path, ...] = flags.positional(
+    results: tuple[Path, ...] = flags.declare_positional(
         "folder of run records", shown="RESULTS", is_list=True
     )
     history: Path = option(FOLDER, "folder of the history", shown="DIR")
@@ -70,7 +70,9 @@ class AddOptions:
 class ShowOptions:
     """Show."""
 
-    folder: Path | None = flags.positional("same as --history", "[DIR]", default=None)
+    folder: Path | None = flags.declare_positional(
+        "same as --history", "[DIR]", default=None
+    )
     history: Path = option(FOLDER, "folder of the history", shown="DIR")
     output: Path | None = option(
         None, "folder for the files (default: DIR)", shown="DIR"
@@ -85,7 +87,9 @@ class ShowOptions:
 class CheckOptions:
     """Check."""
 
-    folder: Path | None = flags.positional("same as --history", "[DIR]", default=None)
+    folder: Path | None = flags.declare_positional(
+        "same as --history", "[DIR]", default=None
+    )
     history: Path = option(FOLDER, "folder of the history", shown="DIR")
     max_regression: float = flags.max_regression("largest slow-down with exit status 0")
     format: str = option(

@@ -46,7 +46,7 @@ def _parse_formats(text: str) -> str:
 class ImportOptions:
     """Import."""
 
-    files: tuple[Path, ...] = flags.positional(
+    files: tuple[Path, ...] = flags.declare_positional(
         "file with the output of another benchmark", shown="FILE", is_list=True
     )
     format: str = option(

@@ -72,7 +72,7 @@ def _check_time(text: str) -> str:
 class ReadingOptions:
     """Reading: a record, a --log_dir, a folder of records, or a trace database."""
 
-    sources: tuple[Path, ...] = flags.positional(
+    sources: tuple[Path, ...] = flags.declare_positional(
         "files to read instead of training: a record, a --log_dir or its trace, a "
         "folder of records; an SQLite database of Nsight Systems or nvprof; traces of "
         "the PyTorch profiler (a folder, or one file per rank)",

@@ -100,7 +100,7 @@ def _parse_amount(name: str, text: str) -> float:
 class PredictionOptions:
     """Predict."""
 
-    sources: tuple[Path, ...] = flags.positional(
+    sources: tuple[Path, ...] = flags.declare_positional(
         "folder of run records, or a file with tables; with --track_record, any "
         "folders (default then: results)",
         shown="SOURCE",

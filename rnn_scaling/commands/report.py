@@ -65,7 +65,7 @@ class ReportOptions:
     """Report."""
 
     # Texts, because a path would lose a slash of an address.
-    words: tuple[str, ...] = flags.positional(
+    words: tuple[str, ...] = flags.declare_positional(
         "folder of run records; several folders are compared as machines",
         "DIR",
         is_list=True,

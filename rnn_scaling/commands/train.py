@@ -152,7 +152,7 @@ def read_configuration(
     # Only a mode without conflicts has a number of processes.
     if lines := lines or [*check_start(config, launch)]:
         raise flags.FlagErrors(lines)
-    if _is_first(launch) and configs.implied_options(options):
+    if _is_first(launch) and configs.find_implied_options(options):
         entry.note(
             "--data_source=host is assumed: --prefetch_data_to_device needs batches "
             "that the host makes"

@@ -1,6 +1,6 @@
 """Options as dataclasses, read from the command line of every command.
 
-One declaration, `option(...)` or `positional(...)`, contains the name of the flag, its
+One declaration, `option(...)` or `declare_positional(...)`, contains the name of the flag, its
 help and its rules. All errors of a command line are reported at once. This module also
 answers `--flagfile`, `--help` and `--version`.
 
@@ -51,7 +51,7 @@ class FlagErrors(entry.Refusal):
         super().__init__(*lines)
 
 
-def positional(
+def declare_positional(
     help: str, shown: str, is_list: bool = False, default: Any = dataclasses.MISSING
 ) -> Any:
     """Declare a field for a word without dashes.

@@ -115,7 +115,7 @@ def add_launcher_size(
     return {**user_options, **added}
 
 
-def implied_options(user_options: Mapping[str, Any]) -> dict[str, Any]:
+def find_implied_options(user_options: Mapping[str, Any]) -> dict[str, Any]:
     """Return options that the user's options need and that differ from the defaults.
 
     Prefetching needs batches from the host. Command lines for other trainers do not
@@ -140,7 +140,7 @@ def resolve(
     values: dict[str, Any] = {
         **{name: field.default for name, field in OPTIONS.items()},
         **presets.find_defaults(preset, model),
-        **implied_options(user_options),
+        **find_implied_options(user_options),
         **user_options,
         "preset": preset,
     }

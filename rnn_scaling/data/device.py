@@ -46,7 +46,7 @@ def make_source(
     """
     towers = range(len(feed.batch_sizes))[feed.own_towers]
 
-    def next_batches(step: tf.Tensor) -> list[Any]:
+    def make_next_batches(step: tf.Tensor) -> list[Any]:
         return map_devices(
             feed.devices,
             functools.partial(make_batch, step),
@@ -54,7 +54,7 @@ def make_source(
             feed.own_batch_sizes,
         )
 
-    return Source(next_batches, num_samples)
+    return Source(make_next_batches, num_samples)
 
 
 def draw(feed: Feed, step: tf.Tensor, tower: int | tf.Tensor, batch_size: int) -> Any:

@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from rnn_scaling.config.registry import DATA_SOURCES
 from rnn_scaling.data.tfrecord import ENCODED, LABEL
-from rnn_scaling.system.files.output_files import replacing
+from rnn_scaling.system.files.output_files import open_replacement
 
 # Coarse pixels of a pattern, and the deviation of the noise on a scale of 255.
 _PATTERN = (6, 8, 3)
@@ -86,7 +86,7 @@ def write(
 def _write_file(path: Path, examples: Iterable[bytes]) -> None:
     """Write a file that exists only when it is complete."""
     with (
-        replacing(path) as temporary,
+        open_replacement(path) as temporary,
         tf.io.TFRecordWriter(str(temporary)) as writer,
     ):
         for record in examples:

@@ -135,7 +135,7 @@ class Task:
         return [float(loss) for loss in rows @ weights / weights.sum()]
 
 
-def cell(
+def make_reference_cell(
     weights: Mapping[str, np.ndarray], name: str, forget_bias: float, gates: str
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return kernel [D + U, 4U] and bias [4U] of a cell in another order of gates.

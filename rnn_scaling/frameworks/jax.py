@@ -63,7 +63,7 @@ def build(task: Task, rank: int) -> Callable[[], float]:
         # The check would add up gradients of replicated values in each step of a scan.
         check_vma=False,
     )
-    with jax.default_matmul_precision(matmul_precision(task)):
+    with jax.default_matmul_precision(set_matmul_precision(task)):
         compiled = (
             jax.jit(sharded, donate_argnums=(0, 1))
             .lower(weights, slots, batch, np.float32(0))
@@ -145,7 +145,7 @@ def kernel(task: Task) -> str:
     return "jax.experimental.rnn.lstm" if task.uses_gpus else "jax.lax.scan"
 
 
-def matmul_precision(task: Task) -> str | None:
+def set_matmul_precision(task: Task) -> str | None:
     """Return the precision of float32 products; None allows TF32 on GPUs."""
     return "highest" if task.config == task.as_reference().config else None
 

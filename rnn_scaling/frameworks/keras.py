@@ -212,13 +212,13 @@ def _set_up_jax(task: Task) -> list[Scope]:
 
     devices = jax_trainer.select_devices(task)
     jax.config.update(
-        "jax_default_matmul_precision", jax_trainer.matmul_precision(task)
+        "jax_default_matmul_precision", jax_trainer.set_matmul_precision(task)
     )
     if not task.exchanges:
         return [functools.partial(jax.default_device, device) for device in devices]
 
     @contextlib.contextmanager
-    def data_parallel() -> Iterator[None]:
+    def make_data_parallel() -> Iterator[None]:
         import keras
 
         names = [f"{device.platform}:{device.id}" for device in devices]
@@ -227,7 +227,7 @@ def _set_up_jax(task: Task) -> list[Scope]:
         )
         yield
 
-    return [data_parallel]
+    return [make_data_parallel]
 
 
 _SET_UP: dict[str, Callable[[Task], list[Scope]]] = {
@@ -313,7 +313,9 @@ def _set_cell_weights(cells: Sequence[tuple[str, Any]], task: Task) -> None:
     units = task.config["num_units"]
     forget_bias = task.config["forget_bias"]
     for name, layer in cells:
-        kernel, bias = handoff.cell(task.weights, name, forget_bias, gates="ifjo")
+        kernel, bias = handoff.make_reference_cell(
+            task.weights, name, forget_bias, gates="ifjo"
+        )
         layer.set_weights([kernel[:-units], kernel[-units:], bias])
 
 

@@ -106,7 +106,7 @@ def _build_lstm(
     for index, name in enumerate(kernel_names):
         layer, direction = divmod(index, num_directions)
         suffix = f"l{layer}" + ("_reverse" if direction else "")
-        kernel, bias = handoff.cell(
+        kernel, bias = handoff.make_reference_cell(
             weights, name.removesuffix("/kernel"), forget_bias, gates="ifjo"
         )
         with torch.no_grad():

@@ -112,10 +112,10 @@ def measure(
             rate = gemm.count_flops(shape) / work.warm_up()
         jobs += work_by_dtype[dtype]
 
-    def after_round(done: int, _: list[list[float]]) -> None:
+    def note_round(done: int, _: list[list[float]]) -> None:
         report(done, repeats, "matrix products")
 
-    times = iter(rounds.measure_rounds(jobs, repeats, _BUDGET_S, after_round))
+    times = iter(rounds.measure_rounds(jobs, repeats, _BUDGET_S, note_round))
     gemms = []
     for dtype, works in work_by_dtype.items():
         products = [Product(job.shape, tuple(next(times)), job.calls) for job in works]

@@ -153,11 +153,11 @@ def measure(
         ]
         return Series(ALL_REDUCE, name, tuple(points), ranks=len(devices), notes=notes)
 
-    def after_round(done: int, times: list[list[float]]) -> None:
+    def note_round(done: int, times: list[list[float]]) -> None:
         report(done, repeats, name)
         keep(make_series(times, unknown_counts))
 
-    times = rounds.measure_rounds(jobs, repeats, _BUDGET_S, after_round)
+    times = rounds.measure_rounds(jobs, repeats, _BUDGET_S, note_round)
     if not compare:
         return make_series(times, unknown_counts)
     report(repeats, repeats, f"{name}, comparing the sums")

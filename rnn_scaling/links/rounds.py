@@ -91,10 +91,10 @@ def measure_points(
     for sized_jobs in jobs.values():
         all_jobs += [job for _, job in sized_jobs]
 
-    def after_round(done: int, _: list[list[float]]) -> None:
+    def note_round(done: int, _: list[list[float]]) -> None:
         report(done, repeats, title)
 
-    times = iter(measure_rounds(all_jobs, repeats, budget_s, after_round))
+    times = iter(measure_rounds(all_jobs, repeats, budget_s, note_round))
     points = {}
     for key, sized_jobs in jobs.items():
         points[key] = tuple(

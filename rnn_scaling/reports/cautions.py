@@ -13,7 +13,7 @@ from rnn_scaling.analysis.facts.table import INCOMPARABLE
 from rnn_scaling.analysis.keys import Key, drop_options
 from rnn_scaling.analysis.plausibility import Doubt
 from rnn_scaling.analysis.rows import Row, run_rates
-from rnn_scaling.analysis.series_titles import cpu_replacement_kernel
+from rnn_scaling.analysis.series_titles import find_cpu_replacement_kernel
 from rnn_scaling.analysis.statements import Statement, state
 from rnn_scaling.config import scale
 from rnn_scaling.config.naming import name_network
@@ -105,7 +105,7 @@ def kernel_statements(summary: Summary) -> list[Statement]:
     """State which kernel ran on CPUs in place of one for GPUs."""
     kernels = set()
     for series in summary.series:
-        if kernel := cpu_replacement_kernel(series.rows):
+        if kernel := find_cpu_replacement_kernel(series.rows):
             kernels.add((series.options["encoder_type"], kernel))
     return [
         state("kernel-on-cpus", encoder, kernel=kernel)

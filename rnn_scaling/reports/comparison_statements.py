@@ -200,7 +200,7 @@ def state_sessions(report: Report) -> list[Statement]:
     if largest.source is Source.HISTORY:
         kind = "two-sittings-with-history"
     facts = [state(kind, **values)]
-    interleaved = verdicts.detectable_if_interleaved(comparison, largest)
+    interleaved = verdicts.compute_detectable_if_interleaved(comparison, largest)
     detectable_now = comparison.detectable
     if (
         detectable_now is not None

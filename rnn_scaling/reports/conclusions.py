@@ -157,7 +157,7 @@ def answer_statements(summary: Summary) -> list[Statement]:
     answer += _count_disturbed_left_out(summary)
     # Disturbed runs that do not count change no number.
     loaded = [
-        name for name, row in few_disturbed_runs(summary) if not row.disturbed_runs
+        name for name, row in list_few_disturbed_runs(summary) if not row.disturbed_runs
     ]
     if loaded:
         answer.append(state("loaded-runs", files=loaded))
@@ -443,7 +443,7 @@ def list_missing_run_commands(series: SeriesSummary) -> list[str]:
     return [f"{line}{repeats}" for line in dict.fromkeys(commands)]
 
 
-def few_disturbed_runs(summary: Summary) -> list[tuple[str, Row]]:
+def list_few_disturbed_runs(summary: Summary) -> list[tuple[str, Row]]:
     """Return (file, its row) of the disturbed good runs, if they are few.
 
     They are worth repeating, whether or not they count.
@@ -494,7 +494,7 @@ def all_missing_run_commands(summary: Summary) -> list[str]:
     The first ones repeat the disturbed runs, if they are few.
     """
     commands = []
-    for file, row in few_disturbed_runs(summary):
+    for file, row in list_few_disturbed_runs(summary):
         if row.is_ours:
             path = shlex.quote(f"{summary.name}/{file}")
             repeats = f"--repeats={len(row.records)}"

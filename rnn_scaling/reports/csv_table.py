@@ -26,7 +26,7 @@ from rnn_scaling.reports.summary import Summary
 from rnn_scaling.reports.wording import format_interval_kind
 
 
-def _interval_over(row: Row) -> str:
+def _name_interval_basis(row: Row) -> str:
     """Return what the interval of the rate is over; "" without an interval."""
     if row.rate is None or row.rate.ends is None:
         return ""
@@ -43,7 +43,7 @@ _SCHEMA = SeriesColumn("schema", lambda _: REPORT_SCHEMA)
 _SERIES = (_SCHEMA, columns.TITLE, columns.SCALING, columns.UNIT)
 _SERIES_NAMES = [column.csv_name or column.name for column in _SERIES]
 _WORK_NAMES = {column.name for column in columns.WORK}
-_INTERVAL_OVER = RowColumn("interval_over", _interval_over)
+_INTERVAL_OVER = RowColumn("interval_over", _name_interval_basis)
 _INTERVAL_KIND = RowColumn(
     "interval", lambda row: format_interval_kind(row.rate.kind) if row.rate else ""
 )
@@ -144,14 +144,16 @@ def _make_part_columns(summary: Summary) -> list[RowColumn]:
     return [
         RowColumn(
             f"{name.replace(' ', '_')}_points",
-            functools.partial(_points, name, summary.losses),
+            functools.partial(_convert_to_points, name, summary.losses),
             has_interval=True,
         )
         for name in (*parts, _NOT_SPLIT, _LOSS)
     ]
 
 
-def _points(name: str, losses: Mapping[Row, Attribution], row: Row) -> Interval | None:
+def _convert_to_points(
+    name: str, losses: Mapping[Row, Attribution], row: Row
+) -> Interval | None:
     """Return the points that a row lost to a part, that are not split, or of all."""
     attribution = losses.get(row)
     if attribution is None:

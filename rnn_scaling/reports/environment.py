@@ -78,7 +78,7 @@ def list_facts(records: Sequence[RunRecord]) -> tuple[EnvironmentFact, ...]:
     recorded_facts = [
         EnvironmentFact(name, tuple(values.items())) for name, values in counts.items()
     ]
-    return (*recorded_facts, *_load_facts(records), *_clock_facts(records))
+    return (*recorded_facts, *_load_facts(records), *_list_clock_facts(records))
 
 
 def make_statements(records: Sequence[RunRecord]) -> list[Statement]:
@@ -205,7 +205,7 @@ def _load_facts(records: Sequence[RunRecord]) -> list[EnvironmentFact]:
     return [EnvironmentFact("Load of other processes", ((text, len(loads)),))]
 
 
-def _clock_facts(records: Sequence[RunRecord]) -> list[EnvironmentFact]:
+def _list_clock_facts(records: Sequence[RunRecord]) -> list[EnvironmentFact]:
     """Return the range of the clocks of each kind, during the batches."""
     sampled = [
         clocks

@@ -13,9 +13,9 @@ from rnn_scaling.analysis.rows import Row, max_slowing_beyond
 from rnn_scaling.analysis.significance import (
     MAX_REPEATS,
     REPEATS,
+    compute_joint_ratio,
+    compute_needed_repeats,
     is_above,
-    joint_ratio,
-    needed_repeats,
     propose_repeats,
 )
 from rnn_scaling.analysis.statements import Statement, list_interval_values, state
@@ -75,7 +75,7 @@ def state_fastest(series: Sequence[SeriesSummary], count: int) -> list[Statement
     ]
     scaling = one_series.state_scaling(first) if count > 1 else []
     if all(each.kind != "scaling-corrected" for each in scaling):
-        facts += one_series.rate_corrections(_rows([first], count))
+        facts += one_series.rate_corrections(_list_rows([first], count))
     facts += scaling
     if count > 1:
         facts += _state_workers(first, None)
@@ -104,14 +104,14 @@ def _state_unclear(
     slowed = []
     for member in rivals:
         is_below = is_above(best, _rate_on(member, count), len(ordered))
-        if is_below and not lost_workers(member.row_on(count)):
+        if is_below and not has_lost_workers(member.row_on(count)):
             slowed.append(member)
     all_slowed = len(slowed) == len(rivals)
     tied_series = [first]
     tied_series += [member for member in rivals if member not in slowed or all_slowed]
 
     yield state("fastest-unclear", **place, tied=_rate_values(tied_series, count))
-    yield from one_series.rate_corrections(_rows(tied_series, count))
+    yield from one_series.rate_corrections(_list_rows(tied_series, count))
     yield from common
     if num_slower := len(ordered) - 1 - len(rivals):
         yield state("others-slower", others=num_slower)
@@ -143,13 +143,13 @@ def _tie_statements(
         return
     bounds = []
     for rate in rates[1:]:
-        change = joint_ratio(rates[0], rate, num_compared)
+        change = compute_joint_ratio(rates[0], rate, num_compared)
         bounds.append((change.high or change.value) - 1)
     seen_difference = changes[0]
     repeats = None
     if seen_difference.value > 1:
         num_runs, _ = propose_repeats(rates)
-        repeats = needed_repeats(
+        repeats = compute_needed_repeats(
             math.log(seen_difference.value),
             seen_difference.relative_error or 0.0,
             seen_difference.degrees,
@@ -199,7 +199,7 @@ def _rate_values(series: Sequence[SeriesSummary], count: int) -> list[dict[str, 
     return rates
 
 
-def _rows(series: Sequence[SeriesSummary], count: int) -> list[Row]:
+def _list_rows(series: Sequence[SeriesSummary], count: int) -> list[Row]:
     """Return the rows of series on `count` devices."""
     return [row for member in series if (row := member.row_on(count))]
 
@@ -221,7 +221,7 @@ def _is_slower(
     """
     row = series.row_on(count)
     best_row = best.row_on(count)
-    if row is None or best_row is None or lost_workers(row):
+    if row is None or best_row is None or has_lost_workers(row):
         return False
     lost_share = max_slowing_beyond(row, best_row)
     if lost_share >= 1:
@@ -275,7 +275,7 @@ def _state_workers(series: SeriesSummary, count: int | None) -> list[Statement]:
     return cluster.state_workers(row, series.title) if row else []
 
 
-def lost_workers(row: Row | None) -> bool:
+def has_lost_workers(row: Row | None) -> bool:
     """Return whether a run of a row continued without some of its workers."""
     return row is not None and bool(cluster.runs_with_losses(row))
 

@@ -20,8 +20,8 @@ from rnn_scaling.config.naming import NAMED, make_program_key
 from rnn_scaling.config.spelling import spell
 from rnn_scaling.reports.fastest_series import (
     format_devices,
+    has_lost_workers,
     list_measured_counts,
-    lost_workers,
 )
 from rnn_scaling.reports.repeat_commands import repeat_quietly
 from rnn_scaling.reports.series_statements import (
@@ -76,7 +76,7 @@ def make_statements(series: Sequence[SeriesSummary]) -> list[Statement]:
         return []
     count = max(common_counts)
     rows = [row for member in series if (row := member.row_on(count))]
-    if any(map(lost_workers, rows)):
+    if any(map(has_lost_workers, rows)):
         return []
     statements = _state_speedups(series, rows, count)
     if all(is_precise(row.rate) for row in rows) and _have_equal_load(rows):

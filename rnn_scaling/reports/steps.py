@@ -59,7 +59,7 @@ def _make_parts_grids(parts: StepParts) -> Iterator[Grid]:
     step_s = parts.seconds
     for first in range(0, len(towers), _MAX_TOWERS_PER_LINE + 1):
         members = towers[first : first + _MAX_TOWERS_PER_LINE + 1]
-        head = ["Part (ms)", *(_tower_name(tower, "all towers") for tower in members)]
+        head = ["Part (ms)", *(_name_tower(tower, "all towers") for tower in members)]
         lines = []
         for name in parts.nonzero_parts:
             cells = [
@@ -72,7 +72,7 @@ def _make_parts_grids(parts: StepParts) -> Iterator[Grid]:
         yield Grid("Parts of a step", head, lines)
 
 
-def _tower_name(tower: int | None, mean_name: str) -> str:
+def _name_tower(tower: int | None, mean_name: str) -> str:
     return mean_name if tower is None else f"tower {tower}"
 
 
@@ -106,7 +106,7 @@ def make_kernels_grid(run: Trace, num_towers: int) -> Grid:
     """
     counts = {(row.tower, row.phase): row.kernels for row in run.kernels.by_phase}
     towers: list[int | None] = [*range(num_towers), None]
-    names = [_tower_name(tower, "shared") for tower in towers]
+    names = [_name_tower(tower, "shared") for tower in towers]
     lines = []
     for phase in PHASES:
         numbers = [counts.get((tower, phase), 0) for tower in towers]

@@ -22,7 +22,12 @@ from rnn_scaling.analysis.learning import Learning, Target
 from rnn_scaling.analysis.machines import group_by_machine
 from rnn_scaling.analysis.metrics import WORK_PER_EXCHANGE, find_common_unit
 from rnn_scaling.analysis.prices import NO_PRICES, PriceList
-from rnn_scaling.analysis.rows import Row, build_rows, has_many_models, measured_seconds
+from rnn_scaling.analysis.rows import (
+    Row,
+    build_rows,
+    find_measured_seconds,
+    has_many_models,
+)
 from rnn_scaling.analysis.series_titles import (
     group_by_series,
     list_distinguishing_facts,
@@ -348,7 +353,7 @@ def compute_mean_seconds(row: Row) -> float | None:
     """
     logarithms = []
     for record in row.counted_runs:
-        seconds = measured_seconds(record)
+        seconds = find_measured_seconds(record)
         if seconds is None:
             return None
         logarithms.append(math.log(seconds))

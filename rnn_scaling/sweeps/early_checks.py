@@ -7,7 +7,10 @@ import time
 from collections.abc import Callable, Sequence
 
 from rnn_scaling.config.run_config import RunConfig
-from rnn_scaling.system.machine.cores import list_available_cores, max_efficiency
+from rnn_scaling.system.machine.cores import (
+    compute_max_efficiency,
+    list_available_cores,
+)
 from rnn_scaling.system.machine.load import NOTICEABLE_LOAD, LoadMeter
 
 WATCHED_S = 0.3  # how long the load is measured
@@ -55,7 +58,9 @@ def check_device_cores(
             f"--cpu_cores_per_device={cores_per_device} exceeds the number of "
             f"cores of this machine ({num_cores}): the device gets only these"
         ]
-    share = max_efficiency(num_devices, num_cores, min(cores_per_device, num_cores))
+    share = compute_max_efficiency(
+        num_devices, num_cores, min(cores_per_device, num_cores)
+    )
     return [
         f"{flag} needs {needed_cores} cores but this machine has {num_cores}: if each "
         f"device uses its cores fully, efficiency is at most {100 * share:.0f} % and "

@@ -97,7 +97,7 @@ def split(
             lines.append(f"--{name} is set by this command; leave it out")
     for name in SINGLE_RUN_OPTIONS:
         # Runs that only read a checkpoint may share one.
-        is_shared = name == "checkpoint_dir" and _only_reads_checkpoint(lists)
+        is_shared = name == "checkpoint_dir" and _is_only_reading_checkpoint(lists)
         if name in lists and not is_shared:
             lines.append(
                 f"--{name} applies to one run, but this command makes several; "
@@ -116,7 +116,7 @@ def split(
     return options, lists
 
 
-def _only_reads_checkpoint(lists: Mapping[str, Sequence[Any]]) -> bool:
+def _is_only_reading_checkpoint(lists: Mapping[str, Sequence[Any]]) -> bool:
     return any(all(lists.get(name, [False])) for name in ("decode", "forward_only"))
 
 
@@ -129,7 +129,9 @@ def plan(
       FlagErrors: If any combination has a conflict; it names each conflict once.
     """
     user_flags = lists.keys()
-    assumed = {name: [value] for name, value in configs.implied_options(lists).items()}
+    assumed = {
+        name: [value] for name, value in configs.find_implied_options(lists).items()
+    }
     lists = {**_list_default_values(lists, num_gpus, num_cores), **assumed, **lists}
     # Derived only from the lists, because a sweep resumes by the names of its files;
     # reports use the resolved options.

@@ -79,7 +79,7 @@ class _LogWriter:
     def __init__(self, log: TextIO, output: _Output) -> None:
         self._log = log
         self._output = output
-        self._free_bytes = int(input_files.allowed_mb() * 1e6)
+        self._free_bytes = int(input_files.find_allowed_mb() * 1e6)
 
     def write(self, line: str) -> None:
         """Write a line, or mark the output as cut if it does not fit."""
@@ -244,7 +244,7 @@ class ProgramTrainer(Trainer[ProgramRun]):
             file = f"{result_file.name}.unreadable"
             return self._fail(run, outcome, f"its record cannot be read: {file}")
         if self._output.is_cut:
-            limit = f"--max_file_mb={input_files.allowed_mb()}"
+            limit = f"--max_file_mb={input_files.find_allowed_mb()}"
             reason = f"wrote no record, and printed more than {limit} keeps"
             return self._fail(run, outcome, reason)
         try:

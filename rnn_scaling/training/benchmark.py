@@ -43,7 +43,7 @@ from rnn_scaling.training.replica import (
     UpdateRule,
     VariableState,
     VariableUpdate,
-    bytes_by_device,
+    sum_bytes_by_device,
 )
 from rnn_scaling.training.state import RunState
 from rnn_scaling.training.train_step import TrainStep
@@ -231,7 +231,7 @@ def build(
             _describe_choices(config, workload),
             train_samples=source.num_samples,
             all_reduce=update.all_reduce(),
-            variable_placement=bytes_by_device(states),
+            variable_placement=sum_bytes_by_device(states),
         )
     return step
 

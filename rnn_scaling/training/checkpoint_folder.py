@@ -118,7 +118,7 @@ def read_holder(directory: str) -> str:
     return ""
 
 
-def max_batches(measure: MeasureOptions) -> int:
+def find_max_batches(measure: MeasureOptions) -> int:
     """Return the maximum number of batches of a run, including the warm-up.
 
     A number of epochs has no maximum here, because it depends on the data.
@@ -280,7 +280,7 @@ def _check_options(
 
 
 def _check_length(directory: str, batches: int, config: RunConfig) -> None:
-    limit = max_batches(config.measure)
+    limit = find_max_batches(config.measure)
     if batches <= limit:
         return
     name = "max_batches" if config.measure.until_steady else "num_batches"

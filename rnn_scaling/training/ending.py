@@ -20,7 +20,7 @@ from rnn_scaling.config.run_config import RunConfig
 from rnn_scaling.config.spelling import spell
 from rnn_scaling.data import corpus, image_files
 from rnn_scaling.system.files.terminal import format_count
-from rnn_scaling.training.checkpoint_folder import CheckpointError, max_batches
+from rnn_scaling.training.checkpoint_folder import CheckpointError, find_max_batches
 from rnn_scaling.training.state import RunState
 
 
@@ -53,7 +53,7 @@ class StopRule:
         }
         until_steady = self._measure.until_steady
         self._limit_option = "max_batches" if until_steady else "num_batches"
-        self.max_batches = max_batches(self._measure)
+        self.max_batches = find_max_batches(self._measure)
         if self._measure.num_epochs:
             self._limit_option = "num_epochs"
             self.max_batches = _count_batches_of_epochs(config)

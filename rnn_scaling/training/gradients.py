@@ -72,7 +72,7 @@ def add(grads: Sequence[Gradient]) -> Gradient:
     return grads[0] if len(grads) == 1 else tf.add_n(grads)
 
 
-def squared_norm(gradient: Gradient) -> tf.Tensor:
+def compute_squared_norm(gradient: Gradient) -> tf.Tensor:
     """Return the sum of squares of a gradient, a float32 scalar.
 
     Rows with the same index are added before.

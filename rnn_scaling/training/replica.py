@@ -197,7 +197,7 @@ def create_variables(
         }
 
 
-def bytes_by_device(states: Sequence[VariableState]) -> dict[str, int]:
+def sum_bytes_by_device(states: Sequence[VariableState]) -> dict[str, int]:
     """Return the bytes of the variables, without slots, by device."""
     total: dict[str, int] = {}
     for variable_state in states:
@@ -332,7 +332,7 @@ class Updater:
         squares = []
         for name, variable in self._variables.items():
             with tf.device(variable.device):
-                squares.append(gradients.squared_norm(grads[name]))
+                squares.append(gradients.compute_squared_norm(grads[name]))
         with tf.device(self._device):
             return tf.sqrt(tf.add_n(squares))
 

@@ -83,7 +83,7 @@ def _check_operators() -> Check:
     text = failure or (
         "layers, attention and losses agree with the reference in float32 and bfloat16"
     )
-    name = f"operators {operators.instruction_set()}"
+    name = f"operators {operators.find_instruction_set()}"
     return Check(name=name, holds=not failure, text=text)
 
 

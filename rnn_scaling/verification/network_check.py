@@ -320,7 +320,7 @@ def _is_loss_function_right(
     )
     ids = tf.constant(labels)
     options = cross_entropy.LossOptions(label_smoothing=label_smoothing)
-    word_weights = cross_entropy.word_weights(ids, tf.constant(lengths), 0)
+    word_weights = cross_entropy.compute_word_weights(ids, tf.constant(lengths), 0)
     logits = tf.constant((hidden @ projection).astype(np.float32))
     outputs = tf.constant(hidden.astype(np.float32))
     matrix = tf.constant(projection.astype(np.float32))
@@ -446,7 +446,9 @@ def _compare_gradient_norm(random: np.random.Generator) -> NetworkComparison:
     sparse = tf.IndexedSlices(
         tf.constant(rows), tf.constant(indices), tf.constant(dense.shape)
     )
-    difference = abs(float(gradients.squared_norm(sparse)) / norm(dense) ** 2 - 1.0)
+    difference = abs(
+        float(gradients.compute_squared_norm(sparse)) / norm(dense) ** 2 - 1.0
+    )
     return _make_comparison(
         "gradient norm",
         "repeated rows of an embedding against NumPy, relative",

@@ -134,7 +134,7 @@ def test_proposed_repeats_show_the_foreseen_effect_in_80_of_100_cases(
             continue
         num_runs, repeats = significance.propose_repeats(pilot)
         change = divide_rates(pilot[0], pilot[1])
-        effect = significance.foreseen_effect(
+        effect = significance.estimate_foreseen_effect(
             change.relative_error, change.degrees, num_runs, repeats, series
         )
         new = rates(repeats, effect)

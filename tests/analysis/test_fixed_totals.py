@@ -5,7 +5,7 @@ import itertools
 import pytest
 
 from rnn_scaling.analysis import rows
-from rnn_scaling.analysis.rows import fixed_totals
+from rnn_scaling.analysis.rows import find_fixed_totals
 from rnn_scaling.records import folder
 from rnn_scaling.reports import cautions
 from rnn_scaling.reports.summary import summarise
@@ -15,7 +15,7 @@ DEVICES = (1, 2, 4)
 
 
 def totals(*sizes):
-    return fixed_totals([("group", size) for size in sizes])
+    return find_fixed_totals([("group", size) for size in sizes])
 
 
 @pytest.mark.parametrize("batches", [(64,), (64, 128), (60, 90, 120)])

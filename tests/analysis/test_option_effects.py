@@ -10,8 +10,8 @@ from rnn_scaling.analysis.option_effects import find_option_effects
 from rnn_scaling.analysis.rows import build_rows
 from rnn_scaling.analysis.significance import (
     MAX_REPEATS,
-    foreseen_effect,
-    needed_repeats,
+    compute_needed_repeats,
+    estimate_foreseen_effect,
 )
 from rnn_scaling.reports import conclusions, headline
 from tests.reports.test_certificates import WRONG
@@ -126,13 +126,16 @@ def test_only_modes_that_train_one_model_replace_each_other():
 
 def test_the_named_repeats_show_the_difference_and_fewer_do_not():
     for effect in (0.01, 0.03, 0.1):
-        repeats = needed_repeats(effect, 0.02, 12.0, 3, num_compared=3)
+        repeats = compute_needed_repeats(effect, 0.02, 12.0, 3, num_compared=3)
         if repeats is None:
-            assert foreseen_effect(0.02, 12.0, 3, MAX_REPEATS, 3) > effect
+            assert estimate_foreseen_effect(0.02, 12.0, 3, MAX_REPEATS, 3) > effect
             continue
-        assert foreseen_effect(0.02, 12.0, 3, repeats, 3) <= effect
-        assert repeats == 4 or foreseen_effect(0.02, 12.0, 3, repeats - 1, 3) > effect
-    assert needed_repeats(1e-5, 0.02, 12.0, 3, 2) is None
+        assert estimate_foreseen_effect(0.02, 12.0, 3, repeats, 3) <= effect
+        assert (
+            repeats == 4
+            or estimate_foreseen_effect(0.02, 12.0, 3, repeats - 1, 3) > effect
+        )
+    assert compute_needed_repeats(1e-5, 0.02, 12.0, 3, 2) is None
 
 
 def test_series_over_devices_and_over_workers_are_not_mixed():

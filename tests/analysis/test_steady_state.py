@@ -170,13 +170,13 @@ def test_lengths_at_random_do_not_hide_a_change():
 
 def test_item_cost_takes_out_the_length():
     words = np.random.default_rng(2).choice([10.0, 20.0, 40.0], 100)
-    cost = change_points.item_cost(np.log(3 * words**0.6), np.log(words))
+    cost = change_points.compute_item_cost(np.log(3 * words**0.6), np.log(words))
     assert np.ptp(cost) < 1e-9
 
 
 def test_outlier_bounds_are_three_decile_ranges_from_the_median():
     y = np.linspace(-1, 1, 101)  # P90 - P10 = 1.6
-    low, high = change_points.outlier_bounds(y)
+    low, high = change_points.compute_outlier_bounds(y)
     assert (low[0], high[-1]) == pytest.approx((-4.8, 4.8))
 
 

@@ -121,8 +121,8 @@ def number_of_bits(text):
 class Copy:
     """Copy."""
 
-    source: Path = flags.positional("what is copied", shown="FROM")
-    target: Path = flags.positional("where it goes", shown="TO")
+    source: Path = flags.declare_positional("what is copied", shown="FROM")
+    target: Path = flags.declare_positional("where it goes", shown="TO")
     from_: int = option(0, "first line", minimum=0, maximum=99)
     bits: int = option(8, "width", parse=number_of_bits, shown="BITS")
     only: str = option("", "names, or all", bare=True)
@@ -133,7 +133,7 @@ class Copy:
 class Count:
     """Count."""
 
-    files: tuple[Path, ...] = flags.positional(
+    files: tuple[Path, ...] = flags.declare_positional(
         "what is counted", shown="FILE", is_list=True
     )
 

@@ -22,7 +22,9 @@ def test_gates_and_forget_bias_are_as_keras_has_them():
     rows = 10 * np.arange(5, dtype=np.float32)[:, None]
     kernel = np.repeat(np.arange(4, dtype=np.float32), 2) + rows
     weights = {"a/kernel": kernel, "a/bias": kernel[0]}
-    ordered, bias = handoff.cell(weights, "a", forget_bias=0.5, gates="ifjo")
+    ordered, bias = handoff.make_reference_cell(
+        weights, "a", forget_bias=0.5, gates="ifjo"
+    )
     first_row = [0, 0, 2, 2, 1, 1, 3, 3]
     np.testing.assert_array_equal(ordered[0], first_row)
     np.testing.assert_array_equal(ordered[4], np.add(40, first_row))

@@ -124,7 +124,7 @@ def test_operators_are_used_only_if_built_and_with_one_thread(
     monkeypatch.setattr(
         tf.config.threading, "get_intra_op_parallelism_threads", lambda: threads[0]
     )
-    best = operators.instruction_set()
+    best = operators.find_instruction_set()
     assert operators.is_usable("float32") == (best is not None)
     assert not operators.is_usable("float16")
     for dtype in ("float32", "bfloat16", "float16"):
@@ -148,7 +148,7 @@ def test_operators_are_used_only_if_built_and_with_one_thread(
 def copied(library, monkeypatch, tmp_path):
     """Return the library in an empty folder, without results; skip without AVX2."""
     monkeypatch.delenv(operators.SWITCH, raising=False)
-    if not operators.instruction_set():
+    if not operators.find_instruction_set():
         pytest.skip("the processor has no AVX2")
     copy = tmp_path / operators.find_library_file().name
     ours = operators.load()
@@ -178,12 +178,12 @@ def test_each_instruction_set_is_tested_once_before_it_is_used(
         operators_check, "find_failure", lambda: calls.append(1) or failure()
     )
     if operators._load_library(copied).rnn_scaling_use(variant.encode()) is None:
-        assert operators.instruction_set() is None and not calls
+        assert operators.find_instruction_set() is None and not calls
         return  # the processor lacks it
     with tf.Graph().as_default(), tf.GradientTape():
-        assert operators.instruction_set() == variant
+        assert operators.find_instruction_set() == variant
     operators.test.cache_clear()  # another process
-    assert operators.instruction_set() == variant
+    assert operators.find_instruction_set() == variant
     assert (len(calls), results_of(copied)) == (1, [f"{variant}.tested"])
 
 
@@ -197,14 +197,14 @@ def test_operators_that_differ_are_not_used(
         monkeypatch.setattr(
             operators.library, "write_result", lambda *args: os.mkdir("/proc/none")
         )
-    assert [operators.instruction_set() for _ in range(2)] == [None, None]
+    assert [operators.find_instruction_set() for _ in range(2)] == [None, None]
     warning = capsys.readouterr().err
     assert warning.count("\n") == 1 and "lstm float32" in warning
     assert bool(results_of(copied)) != is_read_only
     monkeypatch.setattr(operators_check, "TOLERANCES", {"float32": 1.0})
     operators.test.cache_clear()
     # The next process reads the stored result.
-    assert (operators.instruction_set() is None) != is_read_only
+    assert (operators.find_instruction_set() is None) != is_read_only
 
 
 def test_a_shortage_of_memory_while_they_are_tested_is_not_kept(
@@ -216,10 +216,10 @@ def test_a_shortage_of_memory_while_they_are_tested_is_not_kept(
     with monkeypatch.context() as patched:
         patched.setattr(operators_check, "_compare_all", short)
         operators._warn_once.cache_clear()
-        assert operators.instruction_set() is None
+        assert operators.find_instruction_set() is None
         assert "no memory" in capsys.readouterr().err and not results_of(copied)
     operators.test.cache_clear()
-    assert operators.instruction_set()
+    assert operators.find_instruction_set()
 
 
 @pytest.mark.parametrize(

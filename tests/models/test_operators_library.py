@@ -84,8 +84,8 @@ def test_a_damaged_library_is_not_loaded_and_one_line_says_so(file, capsys, dama
     DAMAGES[damage](file)
     with pytest.raises(library.DamageError):
         library.identify(file)
-    assert operators.instruction_set() is None
-    assert operators.instruction_set() is None
+    assert operators.find_instruction_set() is None
+    assert operators.find_instruction_set() is None
     [line] = capsys.readouterr().err.splitlines()
     assert line.startswith("warning: ") and str(file) in line
     assert operators.choose("avx2")[0] is None
@@ -112,7 +112,7 @@ RESULTS = {
 def test_a_file_without_a_result_is_tested_again(file, monkeypatch, capfd, kind):
     """One line names it; the next process finds the new result, if a file can be kept."""
     identity = library.identify(file)
-    path = library.result_file(file, "avx2")
+    path = library.find_result_file(file, "avx2")
     if kind == "escape sequence":
         library.write_result(path, identity, "a\x1b]0;title\x07\x1b[31m")
     else:
@@ -128,7 +128,7 @@ def test_a_file_without_a_result_is_tested_again(file, monkeypatch, capfd, kind)
 
 
 def test_a_result_only_counts_for_its_library(file, monkeypatch):
-    path = library.result_file(file, "avx2")
+    path = library.find_result_file(file, "avx2")
     library.write_result(path, library.identify(file), "")
     kept = json.loads(path.read_text())
     assert kept["size"] == file.stat().st_size and len(kept["sha256"]) == 64
@@ -248,7 +248,9 @@ def test_a_damaged_library_is_built_again(file, compilations, damage):
 def test_another_checkout_copies_the_library_and_its_test(
     file, compilations, tmp_path, monkeypatch
 ):
-    library.write_result(library.result_file(file, "avx2"), library.identify(file), "")
+    library.write_result(
+        library.find_result_file(file, "avx2"), library.identify(file), ""
+    )
     cache.keep(file)
     other = tmp_path / "other"
     other.mkdir()
@@ -256,7 +258,7 @@ def test_another_checkout_copies_the_library_and_its_test(
     copied, origin = build.build()
     assert origin == "copied from the cache" and not compilations
     assert copied.parent == other and copied.read_bytes() == file.read_bytes()
-    result = library.result_file(copied, "avx2")
+    result = library.find_result_file(copied, "avx2")
     assert library.read_result(result, library.identify(copied)) == ""
 
 
@@ -305,7 +307,7 @@ def test_without_a_cache_folder_the_build_works(
 
 def test_a_library_of_another_processor_is_loaded_if_there_is_no_own(file):
     """Load it from a wheel, or from a folder that several machines share."""
-    others = file.with_name(f"{operators.library_prefix()}sse9.so")
+    others = file.with_name(f"{operators.make_library_prefix()}sse9.so")
     others.write_bytes(library.seal(LINKED, others.name))
     assert operators.find_library_file() == file
     file.unlink()

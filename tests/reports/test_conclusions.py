@@ -87,7 +87,7 @@ def test_the_few_runs_beside_other_load_are_named_with_the_command_that_repeats_
             for k, each in enumerate(runs)
         ]
     )
-    [(file, row)] = conclusions.few_disturbed_runs(one)
+    [(file, row)] = conclusions.list_few_disturbed_runs(one)
     assert file == "7.json"
     assert runs[7].config["num_devices"] == row.num_devices
     assert file in conclusions.answer_text(one)
@@ -96,10 +96,10 @@ def test_the_few_runs_beside_other_load_are_named_with_the_command_that_repeats_
     assert command.endswith(" --repeats=3 --out=results")
     assert f"--num_devices={row.num_devices}" in command
     assert f"={runs[7].config['variable_update']}" in command
-    assert not conclusions.few_disturbed_runs(
+    assert not conclusions.list_few_disturbed_runs(
         of([changed(each, environment=load) for each in runs])
     )
-    assert not conclusions.few_disturbed_runs(of(runs))
+    assert not conclusions.list_few_disturbed_runs(of(runs))
 
 
 def test_an_exchange_that_speeds_up_is_contention_or_noise():

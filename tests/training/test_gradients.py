@@ -94,14 +94,14 @@ def test_densify_and_norm_add_rows_of_equal_index(tf, gradients):
     dense = _dense(slices, 6)
     np.testing.assert_allclose(gradients.densify(slices), dense, rtol=1e-6)
     np.testing.assert_allclose(
-        gradients.squared_norm(slices), np.sum(dense**2), rtol=1e-6
+        gradients.compute_squared_norm(slices), np.sum(dense**2), rtol=1e-6
     )
     np.testing.assert_allclose(
-        gradients.squared_norm(tf.constant(dense)), np.sum(dense**2), rtol=1e-6
+        gradients.compute_squared_norm(tf.constant(dense)), np.sum(dense**2), rtol=1e-6
     )
     assert gradients.densify(tf.constant(1.0)).numpy() == 1.0
     half = tf.fill([4], tf.constant(300.0, tf.float16))
-    assert gradients.squared_norm(half).numpy() == 360_000.0
+    assert gradients.compute_squared_norm(half).numpy() == 360_000.0
 
 
 def test_densify_has_a_static_shape_in_a_function(tf, gradients):

@@ -371,7 +371,7 @@ def test_each_measured_batch_has_a_window_with_its_load(tf, monkeypatch):
         return load.CpuTimes(now[0], now[0] / 2, now[0] / 8, 0.0)
 
     monkeypatch.setattr(load, "_sample", sample)
-    monkeypatch.setattr(load, "window_seconds", lambda *sizes: 0.0)
+    monkeypatch.setattr(load, "choose_window_seconds", lambda *sizes: 0.0)
     monkeypatch.setattr(load, "MAX_COST_SHARE", np.inf)
     state.resolved["cpu_affinity"] = [0]
     run_fake_batches(take_half_a_second, state)

@@ -54,7 +54,7 @@ def _drive(addresses):
     from rnn_scaling.models import workload
     from rnn_scaling.training import benchmark
     from rnn_scaling.training.engines import grpc_cluster
-    from rnn_scaling.training.replica import bytes_by_device
+    from rnn_scaling.training.replica import sum_bytes_by_device
     from tests.support.training import train
 
     forked.as_built()
@@ -96,7 +96,7 @@ def _drive(addresses):
         result[name] = {
             "replicas": trained["replicas"],
             "losses": trained["losses"],
-            "bytes": bytes_by_device(trained["update"].variable_states()),
+            "bytes": sum_bytes_by_device(trained["update"].variable_states()),
         }
     return result
 

@@ -234,7 +234,7 @@ def test_parameter_server_spread_over_devices_equals_serial(partition, devices, 
     from rnn_scaling.config.run_options import UpdateOptions
     from rnn_scaling.models import workload
     from rnn_scaling.training import optimizers
-    from rnn_scaling.training.replica import Setup, UpdateRule, bytes_by_device
+    from rnn_scaling.training.replica import Setup, UpdateRule, sum_bytes_by_device
     from rnn_scaling.training.variable_update.parameter_server import (
         ParameterServer,
         place_parts,
@@ -260,7 +260,7 @@ def test_parameter_server_spread_over_devices_equals_serial(partition, devices, 
         largest_difference(result["replicas"][0], serial_weights(model, batches))
         < TOLERANCE
     )
-    assert len(bytes_by_device(update.variable_states())) == 4
+    assert len(sum_bytes_by_device(update.variable_states())) == 4
     split = {
         name
         for name, parts in place_parts(specs, devices[:4], partition).items()

@@ -65,7 +65,7 @@ def test_the_operators_of_a_run_are_checked(tf, devices, monkeypatch, failure):
 
     monkeypatch.setattr(kernel_checks.kernels, "KERNELS", {})
     monkeypatch.setattr(kernel_checks.operators, "is_usable", lambda dtype: True)
-    monkeypatch.setattr(kernel_checks.operators, "instruction_set", lambda: "avx2")
+    monkeypatch.setattr(kernel_checks.operators, "find_instruction_set", lambda: "avx2")
     monkeypatch.setattr(kernel_checks.operators_check, "find_failure", lambda: failure)
     (check,) = kernel_checks.check_kernels("CPU:0", "CPU")
     assert (check.name, check.holds) == ("operators avx2", not failure)

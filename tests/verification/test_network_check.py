@@ -166,7 +166,7 @@ def test_a_norm_that_counts_repeated_rows_apart_is_named(tf, monkeypatch):
     assert verdicts(compare()) == []
     monkeypatch.setattr(
         gradients,
-        "squared_norm",
+        "compute_squared_norm",
         lambda gradient: tf.reduce_sum(tf.square(gradient.values)),
     )
     assert verdicts(compare()) == ["wrong norm"]
@@ -175,10 +175,10 @@ def test_a_norm_that_counts_repeated_rows_apart_is_named(tf, monkeypatch):
 def test_padding_in_the_loss_is_a_wrong_loss(monkeypatch):
     from rnn_scaling.models import cross_entropy
 
-    real = cross_entropy.word_weights
+    real = cross_entropy.compute_word_weights
     monkeypatch.setattr(
         cross_entropy,
-        "word_weights",
+        "compute_word_weights",
         lambda labels, lengths, first: real(labels, lengths + 1, first),
     )
     assert verdicts_of(SMALL) == ["wrong loss"]
@@ -199,7 +199,7 @@ def test_padding_that_is_attended_to_is_a_wrong_attention(tf, monkeypatch):
     ("module_name", "name", "place"),
     [
         ("cross_entropy", "word_weights", "loss"),
-        ("encoders.block_lstm", "_large_products", "gradient of src_embedding"),
+        ("encoders.block_lstm", "_compute_large_products", "gradient of src_embedding"),
         ("encoders.block_lstm", "_run_block", "outputs of lstm cells"),
     ],
 )
@@ -227,10 +227,10 @@ def test_a_number_that_is_nan_is_named_with_its_place(
 def test_a_gradient_that_is_not_that_of_the_loss_is_named(tf, monkeypatch):
     from rnn_scaling.models.encoders import block_lstm
 
-    real = block_lstm._large_products
+    real = block_lstm._compute_large_products
     monkeypatch.setattr(
         block_lstm,
-        "_large_products",
+        "_compute_large_products",
         lambda *given: (*real(*given)[:2], 0.5 * real(*given)[2]),
     )
     assert verdicts_of(SMALL) == ["wrong gradient"]

@@ -282,14 +282,14 @@ def _compare_fact(fact: Fact, a: Side, b: Side) -> list[Difference]:
     if None in values_a or None in values_b:
         effect = NOT_RECORDED
         severity = INCOMPARABLE if fact.is_vital else CAUTION
-    elif not _values_differ(fact, values_a, values_b):
+    elif not _do_values_differ(fact, values_a, values_b):
         return []
     first = _list_distinct_values(fact, values_a)
     second = _list_distinct_values(fact, values_b)
     return [Difference(fact.name, first, second, effect, severity)]
 
 
-def _values_differ(
+def _do_values_differ(
     fact: Fact, values_a: Sequence[Any], values_b: Sequence[Any]
 ) -> bool:
     if fact.tolerance is None:
@@ -319,7 +319,7 @@ def _split_usual(fact: Fact, runs: Side) -> tuple[Side, Side]:
     elif numbers:
         usual = statistics.median(numbers)
     is_usual = [
-        value is not None and not _values_differ(fact, [value], [usual])
+        value is not None and not _do_values_differ(fact, [value], [usual])
         for value in values
     ]
     parts = group_by(runs, is_usual)

@@ -262,7 +262,9 @@ def count_needed_runs(
     )
 
 
-def detectable_if_interleaved(comparison: Comparison, drift: Drift) -> float | None:
+def compute_detectable_if_interleaved(
+    comparison: Comparison, drift: Drift
+) -> float | None:
     """Return the slow-down that interleaved runs would find in 80 of 100 cases.
 
     Args:
@@ -280,7 +282,7 @@ def detectable_if_interleaved(comparison: Comparison, drift: Drift) -> float | N
     num_pairs = min(change.run_counts)
     if num_pairs < 2:
         return None
-    effect = significance.detectable_effect(error, num_pairs - 1)
+    effect = significance.compute_detectable_effect(error, num_pairs - 1)
     return -math.expm1(-effect - change.rounding)
 
 
@@ -324,7 +326,7 @@ def _find_min_runs(
         degrees = degrees_per_run * (num_runs - 1)
         if drift is not None:
             error, degrees = confidence.add_drift(error, degrees, drift.scatter)
-        return significance.detectable_effect(error, degrees) <= limit
+        return significance.compute_detectable_effect(error, degrees) <= limit
 
     if limit <= 0 or not is_enough(_MAX_RUNS):
         return None

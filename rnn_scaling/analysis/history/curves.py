@@ -396,7 +396,9 @@ def _measure(curve: Curve) -> Result:
     change = levels.change(level_before, level_after, stop)
     error = change.relative_error or 1.0
     t = abs(math.log(change.value)) / error
-    detectable = -math.expm1(-significance.detectable_effect(error, change.degrees))
+    detectable = -math.expm1(
+        -significance.compute_detectable_effect(error, change.degrees)
+    )
     comparison = significance.Comparison(
         ratio=change,
         p_value=2 * (1 - t_cdf(t, change.degrees)),

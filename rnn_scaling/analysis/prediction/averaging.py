@@ -91,7 +91,7 @@ class Average:
         """
         if self.curve.knowledge.algorithm == "none" and self.curve.scaling == WEAK:
             n = self.curve.local_devices(n)
-        return self.coefficients * _shapes_at(self.terms, [n])[:, 0]
+        return self.coefficients * _evaluate_shapes(self.terms, [n])[:, 0]
 
     def log_y(self, n: int) -> np.ndarray:
         """Return the log of the step's time over one device's, [S]."""
@@ -188,12 +188,12 @@ def _fit_candidates(
     slowdowns = np.array(list(map(curve.core_slowdown, n)))
     z = np.log(n / np.array([point.rate for point in curve.points]) / slowdowns)
     w = list_variances(curve.points)
-    known_cost = _shapes_at(known_terms, n).sum(axis=0)
+    known_cost = _evaluate_shapes(known_terms, n).sum(axis=0)
     loss = _LOSS_PER_DOUBLING * max(1.0, math.log2(n[-1] / n[0]))
     posteriors = []
     for candidate in candidates:
         cost = known_cost if candidate.uses_known else None
-        posteriors.append(_fit(z, w, _shapes_at(candidate.terms, n), cost, loss))
+        posteriors.append(_fit(z, w, _evaluate_shapes(candidate.terms, n), cost, loss))
     return posteriors
 
 
@@ -259,7 +259,7 @@ def list_variances(points: Sequence[MeasuredPoint]) -> np.ndarray:
     return np.asarray(1 + log_variances / NOISE**2)
 
 
-def _shapes_at(terms: Sequence[models.Term], n: Sequence[float]) -> np.ndarray:
+def _evaluate_shapes(terms: Sequence[models.Term], n: Sequence[float]) -> np.ndarray:
     """Return the shape of each term on n devices, [J, N]."""
     devices = np.asarray(n, float)
     shapes = [term.shape(devices) for term in terms]

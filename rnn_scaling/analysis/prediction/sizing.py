@@ -62,7 +62,7 @@ def _list_rows_of_same_work(row: Row, rows: Sequence[Row]) -> list[Row]:
     ]
 
 
-def _samples_per_device(row: Row) -> float:
+def _count_samples_per_device(row: Row) -> float:
     """Return the samples of one device in a step; 0 if unknown."""
     return (row.global_batch_size or 0) / row.num_devices
 
@@ -78,8 +78,8 @@ def find_fixed_share(row: Row, rows: Sequence[Row]) -> Interval | None:
         run = candidate.good_runs[0]
         if candidate.num_devices == 1 and candidate.rate and run.batches.items:
             items = float(np.mean(run.batches.items[run.batches.warmup :]))
-            step_s[_samples_per_device(candidate)] = candidate.rate.inverse(items)
-    size = _samples_per_device(row.baseline) if row.baseline else 0
+            step_s[_count_samples_per_device(candidate)] = candidate.rate.inverse(items)
+    size = _count_samples_per_device(row.baseline) if row.baseline else 0
     other_sizes = step_s.keys() - {size}
     if size not in step_s or not other_sizes:
         return None
@@ -127,7 +127,7 @@ def estimate_memory_gib(
     x_rows = []
     peaks = []
     for candidate in _list_rows_of_same_work(row, rows):
-        samples = _samples_per_device(candidate)
+        samples = _count_samples_per_device(candidate)
         for run in candidate.good_runs:
             num_bytes = find_peak_bytes(run)
             if num_bytes:
@@ -138,7 +138,9 @@ def estimate_memory_gib(
     if not peaks:
         return None
     measured_devices = row.num_devices if row.options["global_batch_size"] else devices
-    samples = batch_factor * (measured_devices * _samples_per_device(row)) / devices
+    samples = (
+        batch_factor * (measured_devices * _count_samples_per_device(row)) / devices
+    )
     local_devices = min(devices, per_machine or devices)
     if row.is_distributed:
         local_devices = row.options["num_devices"]
@@ -155,7 +157,7 @@ def estimate_memory_gib(
         memory = estimate_memory_gib(
             row, rows=rows, devices=devices, batch_factor=1.0, per_machine=per_machine
         )
-        return memory and _bounds_for_batch(memory, row, batch_factor)
+        return memory and _compute_bounds_for_batch(memory, row, batch_factor)
     value = float(weights @ y)
     degrees = len(y) - int(np.linalg.matrix_rank(x, tol=1e-9))
     if degrees < 1:
@@ -174,7 +176,9 @@ def estimate_memory_gib(
     )
 
 
-def _bounds_for_batch(memory: Interval, row: Row, batch_factor: float) -> Interval:
+def _compute_bounds_for_batch(
+    memory: Interval, row: Row, batch_factor: float
+) -> Interval:
     """Return the memory of a batch size from the memory of the measured one.
 
     It is between no growth and growth of all activations.
@@ -221,7 +225,7 @@ def compute_sizes(
     rates |= {point.devices: point.interval for point in curve.points}
     row = series_rows[-1] if series_rows else None
     # Samples per device in a step; 0 if unknown, or if the global batch is constant.
-    samples = _samples_per_device(row) if row and curve.scaling != STRONG else 0.0
+    samples = _count_samples_per_device(row) if row and curve.scaling != STRONG else 0.0
     per_machine = devices_per_machine or machine.gpus or curve.points[-1].devices
     needs = []
     for devices in sorted(rates):

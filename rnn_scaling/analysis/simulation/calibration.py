@@ -18,9 +18,9 @@ from rnn_scaling.analysis.prediction.curves import (
 )
 from rnn_scaling.analysis.simulation.simulating import (
     System,
-    job_efficiencies,
     make_exchange,
     simulate,
+    simulate_job_efficiencies,
 )
 from rnn_scaling.analysis.statements import Statement, state
 
@@ -85,13 +85,13 @@ def calibrate(curve: Curve, seed: int) -> tuple[System, list[Statement]]:
     system = dataclasses.replace(system, exchange_slowdown=slowdown)
     measured_s = system.ideal_s(devices) * devices * rates[1] / rates[devices]
 
-    def excess_s(changed_system: System) -> float:
+    def compute_excess_s(changed_system: System) -> float:
         """Return how much longer a simulated step takes than the measured one."""
-        efficiencies = job_efficiencies(changed_system, devices, _STEPS, seed)
+        efficiencies = simulate_job_efficiencies(changed_system, devices, _STEPS, seed)
         return changed_system.ideal_s(devices) / float(efficiencies.mean()) - measured_s
 
-    excess = excess_s(system)
-    excess_without_exchange = excess_s(_scale_inner_link(system, 0.0))
+    excess = compute_excess_s(system)
+    excess_without_exchange = compute_excess_s(_scale_inner_link(system, 0.0))
     values = {"devices": devices, "ms": 1e3 * max(0.0, -excess_without_exchange)}
     # The link of a parameter server is busy with messages of other devices.
     can_overlap = has_known_speed and system.algorithm != "parameter_server"
@@ -105,7 +105,7 @@ def calibrate(curve: Curve, seed: int) -> tuple[System, list[Statement]]:
         factor = 1.0
         # The step is nearly linear in the seconds of the exchange.
         for _ in range(_ITERATIONS):
-            slower_excess = excess_s(_scale_inner_link(system, factor))
+            slower_excess = compute_excess_s(_scale_inner_link(system, factor))
             factor *= excess_without_exchange / (
                 excess_without_exchange - slower_excess
             )

@@ -110,7 +110,7 @@ def simulate(
       seed: Seed of the random numbers.
       single_rate: Rate of one device, which is the ideal for each of n.
     """
-    efficiencies = job_efficiencies(system, devices, steps, seed)
+    efficiencies = simulate_job_efficiencies(system, devices, steps, seed)
     mean = float(efficiencies.mean())
     parts = dict.fromkeys(PARTS, 0.0)
     last_mean = mean
@@ -118,7 +118,9 @@ def simulate(
         better_system = dataclasses.replace(system, **fields(system))
         if better_system != system:
             system = better_system
-            better_mean = float(job_efficiencies(system, devices, steps, seed).mean())
+            better_mean = float(
+                simulate_job_efficiencies(system, devices, steps, seed).mean()
+            )
             parts[cause] = better_mean - last_mean
             last_mean = better_mean
     computing_efficiency = system.ideal_s(devices) / system.computing_s(devices)
@@ -136,7 +138,9 @@ def simulate(
     return PredictedPoint(devices, rate, efficiency, parts)
 
 
-def job_efficiencies(system: System, devices: int, steps: int, seed: int) -> np.ndarray:
+def simulate_job_efficiencies(
+    system: System, devices: int, steps: int, seed: int
+) -> np.ndarray:
     """Return the efficiency in each of at most _MAX_JOBS equal jobs of a run, `[jobs]`.
 
     The remaining steps are not simulated.
@@ -238,7 +242,7 @@ def make_exchange(
         if not knowledge.servers:
             link, _ = add_groups_to_links(devices, links)[-1]
         device_s = (summed + gathered) / link.bytes_per_s
-        return lambda start: _server_finish(
+        return lambda start: _finish_server(
             start,
             device_s=device_s,
             alpha_s=link.alpha_s,
@@ -273,10 +277,10 @@ def _make_ring(
         # Messages from one group to the next use the outer link.
         message_s[::group_size] = link.message_s(num_bytes)
         group_size *= groups
-    return lambda start: ring_finish(start, message_s, passes * (devices - 1))
+    return lambda start: finish_ring(start, message_s, passes * (devices - 1))
 
 
-def ring_finish(start: np.ndarray, message_s: np.ndarray, rounds: int) -> np.ndarray:
+def finish_ring(start: np.ndarray, message_s: np.ndarray, rounds: int) -> np.ndarray:
     """Return when each device of a ring has finished all rounds of messages.
 
     A round of device i takes `message_s[i]` and begins when i and the device before it
@@ -319,7 +323,7 @@ def queue_finish(arrival: np.ndarray, service_s: float) -> np.ndarray:
     return finish
 
 
-def _server_finish(
+def _finish_server(
     start: np.ndarray, device_s: float, alpha_s: float, servers: int, sharing: float
 ) -> np.ndarray:
     """Return when each device has the new values of the parameter servers.

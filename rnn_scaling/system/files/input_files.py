@@ -50,7 +50,7 @@ def allow(max_file_mb: int) -> None:
     _limit_mb[0] = max_file_mb
 
 
-def allowed_mb() -> int:
+def find_allowed_mb() -> int:
     """Return the size limit of input files in MB."""
     return _limit_mb[0]
 

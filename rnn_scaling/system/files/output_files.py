@@ -25,12 +25,12 @@ def write_text(text: str, path: str | os.PathLike[str]) -> None:
 
 def write_bytes(content: bytes, path: str | os.PathLike[str]) -> None:
     """Replace the file at `path` by `content` in one step."""
-    with replacing(path) as temporary, open(temporary, "wb") as file:
+    with open_replacement(path) as temporary, open(temporary, "wb") as file:
         file.write(content)
 
 
 @contextlib.contextmanager
-def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
+def open_replacement(path: str | os.PathLike[str]) -> Iterator[Path]:
     """Yield a new file that replaces `path` in one step when the block has succeeded.
 
     If the block raises, the new file is removed and `path` is unchanged.

@@ -79,10 +79,10 @@ def open_cpu_source(cores: Sequence[int], root: str = "/") -> ClockSource | None
         for core in cores
     ]
 
-    def cpufreq() -> list[float]:
+    def read_cpufreq() -> list[float]:
         return [int(file.read_text()) / 1000 for file in files]  # kHz
 
-    def cpuinfo() -> list[float]:
+    def read_cpuinfo() -> list[float]:
         text = Path(root, "proc/cpuinfo").read_text(errors="replace")
         clocks = dict(_CORE.findall(text))
         return [float(clocks[str(core)]) for core in cores]
@@ -93,7 +93,7 @@ def open_cpu_source(cores: Sequence[int], root: str = "/") -> ClockSource | None
         except (OSError, ValueError, KeyError):
             return None
 
-    for name, read_mhz in (("cpufreq", cpufreq), ("/proc/cpuinfo", cpuinfo)):
+    for name, read_mhz in (("cpufreq", read_cpufreq), ("/proc/cpuinfo", read_cpuinfo)):
         if cores and poll(read_mhz) is not None:
             devices = [{"core": core} for core in cores]
             return ClockSource(name, devices, functools.partial(poll, read_mhz))
@@ -194,7 +194,7 @@ class ClockSampler:
             "taken": num_samples,
             "cpu_s": self._cpu_s,
             "devices": source.devices,
-            "samples": thin(samples, limit),
+            "samples": _thin_out(samples, limit),
         }
         if self._error:
             clocks["error"] = self._error
@@ -243,7 +243,7 @@ def _is_constant(samples: Sequence[Mapping[str, Any]]) -> bool:
     return len(clocks) == 1
 
 
-def thin(samples: Sequence[Any], limit: int) -> list[Any]:
+def _thin_out(samples: Sequence[Any], limit: int) -> list[Any]:
     """Return at most `limit` (2 or more) evenly spaced samples.
 
     The first and the last are kept.

@@ -35,7 +35,7 @@ def find(hashes: Sequence[str]) -> Mapping[str, Commit]:
     hashes = [name for name in dict.fromkeys(hashes) if _HASH.fullmatch(name)]
     if not hashes:
         return {}
-    text = _git(
+    text = _run_git(
         "rev-list",
         "--no-walk=unsorted",
         "--ignore-missing",
@@ -47,11 +47,11 @@ def find(hashes: Sequence[str]) -> Mapping[str, Commit]:
         for line in text.splitlines()
         if not line.startswith("commit ")
     )
-    base = _git("merge-base", "--octopus", *facts).split() if facts else []
+    base = _run_git("merge-base", "--octopus", *facts).split() if facts else []
     excluded = [f"^{name}" for name in base]
     later = []
     if facts:
-        order = _git("rev-list", "--topo-order", "--reverse", *facts, *excluded)
+        order = _run_git("rev-list", "--topo-order", "--reverse", *facts, *excluded)
         later = order.split()
     places = {name: place for place, name in enumerate([*base, *later])}
     commits = {}
@@ -69,19 +69,19 @@ def count_commits(first: str, last: str) -> int | None:
     """Count the commits in first..last; None if one of them is missing."""
     if not (_HASH.fullmatch(first) and _HASH.fullmatch(last)):
         return None
-    count = _git("rev-list", "--count", f"{first}..{last}").strip()
+    count = _run_git("rev-list", "--count", f"{first}..{last}").strip()
     return int(count) if count else None
 
 
 def resolve(name: str) -> str | None:
     """Return the hash of a commit, a branch or a tag; None if it does not exist."""
     options = ("--verify", "--quiet", "--end-of-options")
-    return _git("rev-parse", *options, f"{name}^{{commit}}").strip() or None
+    return _run_git("rev-parse", *options, f"{name}^{{commit}}").strip() or None
 
 
 def find_commit_page() -> str:
     """Return the URL of commits at the git remote, without the hash; "" if unknown."""
-    remote = _REMOTE.fullmatch(_git("remote", "get-url", "origin").strip())
+    remote = _REMOTE.fullmatch(_run_git("remote", "get-url", "origin").strip())
     if not remote:
         return ""
     for site, folder in _PAGES.items():
@@ -90,5 +90,5 @@ def find_commit_page() -> str:
     return ""
 
 
-def _git(*words: str) -> str:
+def _run_git(*words: str) -> str:
     return run_command("git", *words) or ""

@@ -55,7 +55,7 @@ def list_first_cores(count: int, local_rank: int = 0) -> list[int]:
     return sorted([*ordered[first:], *ordered[:first]][:count])
 
 
-def max_efficiency(num_devices: int, cores: int, busy_each: int = 1) -> float:
+def compute_max_efficiency(num_devices: int, cores: int, busy_each: int = 1) -> float:
     """Return the highest efficiency that the number of cores allows; 1 if they suffice.
 
     Args:

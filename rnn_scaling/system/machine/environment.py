@@ -17,7 +17,7 @@ from typing import Any
 
 from rnn_scaling.system.machine.gpus import query_gpus, read_gpu_topology
 from rnn_scaling.system.machine.system import (
-    control_groups,
+    find_control_groups,
     list_cpuinfo_values,
     read_first_line,
     read_text,
@@ -155,7 +155,7 @@ def read_cpu_limit(root: str = "/") -> float | None:
     scheduler/sched-bwc.rst.
     """
     limits = []
-    for folder, is_second in control_groups(root, "cpu"):
+    for folder, is_second in find_control_groups(root, "cpu"):
         if is_second:
             words = (read_first_line(f"{folder}/cpu.max") or "").split()
         else:

@@ -103,7 +103,7 @@ def parse_stat(text: str, cores: Sequence[int], ticks_per_s: float) -> IdleTimes
     return IdleTimes(idle / ticks_per_s, steal / ticks_per_s)
 
 
-def window_seconds(num_cores: int, num_devices: int) -> float:
+def choose_window_seconds(num_cores: int, num_devices: int) -> float:
     """Return the shortest window in which clock ticks do not look like a disturbance.
 
     The idle time of each core is read in whole ticks of 10 ms. The difference of two
@@ -213,7 +213,7 @@ class WindowMeter:
         self._sample = sample or _sample
         self._clock = clock
         self._cpu_clock = cpu_clock
-        self._window_s = window_seconds(len(self._cores), num_devices)
+        self._window_s = choose_window_seconds(len(self._cores), num_devices)
         # (batches before it, times) of each reading, in their order.
         self._readings: list[tuple[int, CpuTimes | None]] = []
         self._last_s = 0.0

@@ -32,7 +32,7 @@ def read_first_line(path: str) -> str | None:
     return next(iter(read_text(path).splitlines()), None)
 
 
-def control_groups(root: str, controller: str) -> Iterator[tuple[str, bool]]:
+def find_control_groups(root: str, controller: str) -> Iterator[tuple[str, bool]]:
     """Yield the control groups that limit this process: folder, whether it has version 2."""
     for line in read_text(f"{root}/proc/self/cgroup").splitlines():
         _, controllers, path = line.split(":", 2)
@@ -53,7 +53,7 @@ def find_available_memory_bytes(root: str = "/") -> int | None:
         r"^MemAvailable:\s*(\d+) kB$", read_text(f"{root}/proc/meminfo"), re.MULTILINE
     )
     limits = [int(match[1]) * 1024] if match else []
-    for folder, is_second in control_groups(root, "memory"):
+    for folder, is_second in find_control_groups(root, "memory"):
         limit_file, used_file = FILES[is_second]
         limit = read_first_line(f"{folder}/{limit_file}") or ""
         used = read_first_line(f"{folder}/{used_file}") or ""

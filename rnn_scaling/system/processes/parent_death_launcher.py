@@ -32,7 +32,7 @@ KILLED = "the memory limit was exceeded"
 _COERCED = ("C.UTF-8", "C.utf8", "UTF-8")  # values of LC_CTYPE that Python sets
 
 
-def caller_environment() -> dict[str, str]:
+def make_caller_environment() -> dict[str, str]:
     """Return the variables of the caller.
 
     Python adds LC_CTYPE if the locale of the caller is C (PEP 538); it is removed.
@@ -67,7 +67,7 @@ def main(argv: list[str]) -> None:
     if command[0].startswith(BYTES):
         _limit_memory(int(command.pop(0).removeprefix(BYTES)))
     try:
-        os.execvpe(command[0], command, caller_environment())
+        os.execvpe(command[0], command, make_caller_environment())
     except OSError as e:
         sys.exit(f"error: {command[0]}: {e.strerror}")
 

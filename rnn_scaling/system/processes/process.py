@@ -321,7 +321,7 @@ class Child:
             stdout=None if task.has_streams else stdout,
             stderr=None if task.has_streams else stderr,
             start_new_session=True,
-            env={**parent_death_launcher.caller_environment(), **task.environment},
+            env={**parent_death_launcher.make_caller_environment(), **task.environment},
             pass_fds=passed,
         )
         self.stderr = (

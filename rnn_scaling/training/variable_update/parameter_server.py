@@ -124,7 +124,7 @@ class ParameterServer(VariableUpdate):
         if self._staged:
             return tf.gather(self._staged[tower][name], ids)
         with tf.name_scope("exchange/read/"):
-            rows = _lookup(self._variables[name], self._parts[name], ids)
+            rows = _look_up(self._variables[name], self._parts[name], ids)
             with tf.device(self.devices[tower]):
                 return tf.identity(rows)
 
@@ -201,7 +201,7 @@ def _create(partition: Partition, values: Values) -> tf.Variable:
         )
 
 
-def _lookup(
+def _look_up(
     variables: Sequence[tf.Variable], partitions: Sequence[Partition], ids: tf.Tensor
 ) -> tf.Tensor:
     """Return the rows `ids`; only these rows leave the devices of the parts."""

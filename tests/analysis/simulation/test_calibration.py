@@ -15,7 +15,7 @@ from rnn_scaling.analysis.prediction.curves import (
     MeasuredPoint,
 )
 from rnn_scaling.analysis.simulation.calibration import calibrate, simulate_curve
-from rnn_scaling.analysis.simulation.simulating import System, job_efficiencies
+from rnn_scaling.analysis.simulation.simulating import System, simulate_job_efficiencies
 from tests.support.paths import ROOT
 
 LINKS = (Link(1e-5, 1e9),)
@@ -33,7 +33,9 @@ KNOWN = Knowledge(
 
 def curve_of(system, known, counts=(1, 2, 16)):
     points = tuple(
-        MeasuredPoint(n, n * 10 * float(job_efficiencies(system, n, 400, 5).mean()))
+        MeasuredPoint(
+            n, n * 10 * float(simulate_job_efficiencies(system, n, 400, 5).mean())
+        )
         for n in counts
     )
     return Curve("a", "words", WEAK, points, known)
@@ -41,7 +43,7 @@ def curve_of(system, known, counts=(1, 2, 16)):
 
 def error_at(curve, devices=16):
     system, (statement,) = calibrate(curve, seed=1)
-    efficiency = float(job_efficiencies(system, devices, 400, 2).mean())
+    efficiency = float(simulate_job_efficiencies(system, devices, 400, 2).mean())
     rate = devices * curve.points[0].rate * efficiency
     return rate / curve.points[-1].rate - 1, statement
 

@@ -8,9 +8,9 @@ import pytest
 from rnn_scaling.analysis.prediction.costs import exchange_s
 from rnn_scaling.analysis.prediction.curves import Knowledge, Link
 from rnn_scaling.analysis.simulation.simulating import (
+    finish_ring,
     make_exchange,
     queue_finish,
-    ring_finish,
 )
 
 ONE = (Link(1e-5, 1e9),)
@@ -35,7 +35,7 @@ def test_a_ring_is_its_rounds(seed):
         rounds = int(random.integers(2 * (n - 1), 4 * n))
         by_rounds = rounds_one_by_one(start, message_s, rounds)
         np.testing.assert_allclose(
-            ring_finish(start, message_s, rounds), by_rounds, rtol=1e-12
+            finish_ring(start, message_s, rounds), by_rounds, rtol=1e-12
         )
 
 

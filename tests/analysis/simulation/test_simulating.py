@@ -12,8 +12,8 @@ from rnn_scaling.analysis.prediction.curves import Link
 from rnn_scaling.analysis.simulation.simulating import (
     PARTS,
     System,
-    job_efficiencies,
     simulate,
+    simulate_job_efficiencies,
 )
 
 LINKS = (Link(1e-5, 1e9),)
@@ -32,7 +32,7 @@ NOISY = dataclasses.replace(
 
 
 def efficiency(system, devices=16, steps=200, seed=1):
-    return float(job_efficiencies(system, devices, steps, seed).mean())
+    return float(simulate_job_efficiencies(system, devices, steps, seed).mean())
 
 
 @pytest.mark.parametrize("algorithm", ["ring", "tree", "hierarchical", "none"])

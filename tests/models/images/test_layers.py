@@ -187,9 +187,9 @@ def test_keras_normalization_on_the_fused_operator_trains_as_keras_own(
 @pytest.mark.parametrize("family", ["resnet", "densenet", "alexnet"])
 def test_layouts_share_weights_and_have_equal_outputs_and_gradients(tf, family):
     body = {
-        "resnet": own_networks.resnet(8),
-        "densenet": own_networks.densenet(7, 4),
-        "alexnet": own_networks.alexnet_cifar10,
+        "resnet": own_networks.make_resnet_body(8),
+        "densenet": own_networks.make_densenet_body(7, 4),
+        "alexnet": own_networks.apply_alexnet_cifar10,
     }[family]
     networks = {}
     for name in ("NHWC", "NCHW"):

@@ -106,7 +106,9 @@ def test_a_network_has_the_published_numbers(tf, name):
 
 @pytest.mark.parametrize("name", REPORTED)
 def test_a_network_for_eleven_classes_has_the_reported_numbers(tf, monkeypatch, name):
-    monkeypatch.setattr(workloads, "image_size_and_classes", lambda *names: (32, 11))
+    monkeypatch.setattr(
+        workloads, "find_image_size_and_classes", lambda *names: (32, 11)
+    )
     network = network_of.__wrapped__(name, "cifar10")
     trained, moving, _ = counts_of(network)
     assert trained + moving + 1 == REPORTED[name]

@@ -13,9 +13,9 @@ from rnn_scaling.system.machine.load import (
     Load,
     LoadMeter,
     WindowMeter,
+    choose_window_seconds,
     parse_stat,
     share_of_one_device,
-    window_seconds,
 )
 from rnn_scaling.training.state import RunState
 from tests.support.configs import resolve
@@ -170,7 +170,7 @@ def test_windows_are_unknown_if_the_system_does_not_report_the_load():
 def test_clock_ticks_are_no_disturbance(num_cores, share, most_disturbed):
     """Simulate the idle times of cores with one device each, in whole ticks of 10 ms."""
     random = np.random.default_rng(1)
-    window_s = window_seconds(num_cores, num_cores)
+    window_s = choose_window_seconds(num_cores, num_cores)
     starts = random.uniform(0, 0.01, (4000, num_cores))
     idle_s = random.uniform(0, 0.3, (4000, num_cores))
     ticks_s = 0.01 * (np.floor((starts + idle_s) * 100) - np.floor(starts * 100))

@@ -119,7 +119,7 @@ def build_step(
     def step() -> tuple[tf.Tensor, list[tf.Tensor]]:
         weights = {}
         rows = {}
-        ids_by_name = network.lookups(batch)
+        ids_by_name = network.list_lookups(batch)
         for name, variable in variables.items():
             if name in ids_by_name:
                 rows[name] = tf.gather(variable, ids_by_name[name])

@@ -603,7 +603,7 @@ FAULTS = (
         "mean of micro-batches' means",
         f"{T}/tower.py",
         LOSS_SUM,
-        "mean_loss = outcome.loss_sum / self._workload.loss_items(batch) / 4.0",
+        "mean_loss = outcome.loss_sum / self._workload.count_loss_items(batch) / 4.0",
         "means of the micro-batches",
         REPEATED,
     ),

@@ -254,7 +254,9 @@ def build_bare_step(config: configs.RunConfig, engine: object) -> Step:
     update = mode.build(Setup(specs, values, engine, config.update, rule))
 
     def make_gradients(index: int) -> dict[str, tf.Tensor]:
-        return {name: weight * 0.5 for name, weight in update.weights(index).items()}
+        return {
+            name: weight * 0.5 for name, weight in update.read_weights(index).items()
+        }
 
     @tf.function(autograph=False)
     def step() -> tf.Tensor:

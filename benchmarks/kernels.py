@@ -167,7 +167,7 @@ def build_tensorflow_step(
         tf.constant(arrays["target_output"]),
         lengths,
     )
-    words = network.lookups(batch)
+    words = network.list_lookups(batch)
     variables = {}
     dense_names = []
     for spec in network.variables:

@@ -44,10 +44,10 @@ class _LanguageModel(NextWords):
             make_projection_spec(config),
         )
 
-    def lookups(self, batch: TargetBatch) -> dict[str, tf.Tensor]:
+    def list_lookups(self, batch: TargetBatch) -> dict[str, tf.Tensor]:
         return {"embedding": batch.target_input}
 
-    def last_layer(
+    def run_layers(
         self, weights: Tensors, rows: Tensors, batch: TargetBatch, seed: tf.Tensor
     ) -> tf.Tensor:
         dropout = self._config.dropout
@@ -60,7 +60,7 @@ class _LanguageModel(NextWords):
             )
         return outputs
 
-    def counts(self, batch: TargetBatch) -> Counts:
+    def count_batch(self, batch: TargetBatch) -> Counts:
         tokens = sum_lengths(batch.target_length, tf.float64)
         return Counts(tokens, tokens, tf.size(batch.target_output, tf.int64))
 

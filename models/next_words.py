@@ -54,7 +54,7 @@ class NextWords(abc.ABC):
         )
 
     @abc.abstractmethod
-    def last_layer(
+    def run_layers(
         self, weights: Tensors, rows: Tensors, batch: Any, seed: Tensor
     ) -> Tensor:
         """Return the outputs of the last layer, [T, B, U] or [B, T, U]."""
@@ -62,7 +62,7 @@ class NextWords(abc.ABC):
     def forward(
         self, weights: Tensors, rows: Tensors, batch: Any, seed: Tensor
     ) -> Outcome:
-        outputs = self.last_layer(weights, rows, batch, seed)
+        outputs = self.run_layers(weights, rows, batch, seed)
         labels = batch.target_output
         with tf.name_scope("loss"):
             word_weights = cross_entropy.compute_word_weights(
@@ -73,10 +73,10 @@ class NextWords(abc.ABC):
                 outputs, weights[PROJECTION], labels, word_weights, bias, self._loss
             )
 
-    def outputs(
+    def compute_outputs(
         self, weights: Tensors, rows: Tensors, batch: Any, seed: Tensor
     ) -> Outputs:
-        hidden = self.last_layer(weights, rows, batch, seed)
+        hidden = self.run_layers(weights, rows, batch, seed)
         bias = weights.get(PROJECTION_BIAS)
         return Outputs(
             cross_entropy.compute_logits(
@@ -92,7 +92,7 @@ class NextWords(abc.ABC):
             hidden, projection, bias, self._loss.is_tied
         )
 
-    def losses(self, logits: Tensor, batch: Any) -> Tensor:
+    def compute_losses(self, logits: Tensor, batch: Any) -> Tensor:
         with tf.name_scope("loss"):
             losses = cross_entropy.compute_losses(
                 logits, batch.target_output, self._loss.label_smoothing
@@ -112,5 +112,5 @@ class NextWords(abc.ABC):
         )
         return tf.reduce_sum(values * word_weights, self._time_axis)
 
-    def loss_items(self, batch: Any) -> Tensor:
+    def count_loss_items(self, batch: Any) -> Tensor:
         return sum_lengths(batch.target_length, tf.float32)

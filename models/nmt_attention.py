@@ -43,7 +43,7 @@ class _AttentionTranslation(TranslationWorkload):
             *projection,
         )
 
-    def last_layer(
+    def run_layers(
         self, weights: Tensors, rows: Tensors, batch: Batch, seed: Tensor
     ) -> Tensor:
         dropout = self._config.dropout
@@ -51,7 +51,7 @@ class _AttentionTranslation(TranslationWorkload):
         source = stacks.drop(source, dropout, seed, _SOURCE_STREAM)
         target = stacks.drop(target, dropout, seed, _TARGET_STREAM)
         network_seed = stacks.fold_in(seed, _NETWORK_STREAM) if dropout else seed
-        return self._network.last_layer(weights, source, target, batch, network_seed)
+        return self._network.run_layers(weights, source, target, batch, network_seed)
 
     def start(
         self, weights: Tensors, look_up: LookUp, batch: Batch, search: Search

@@ -43,7 +43,7 @@ class TranslationWorkload(NextWords):
         )
         super().__init__(config, TextLayout(sides, Batch, config.time_major))
 
-    def lookups(self, batch: Batch) -> dict[str, Tensor]:
+    def list_lookups(self, batch: Batch) -> dict[str, Tensor]:
         """Return the ids of both sides, joined to one look-up for a shared table."""
         if not self._config.share_embedding:
             return {"src_embedding": batch.source, "tgt_embedding": batch.target_input}
@@ -66,7 +66,7 @@ class TranslationWorkload(NextWords):
         """Return the name of the embedding of "src" or "tgt"."""
         return "embedding" if self._config.share_embedding else f"{side}_embedding"
 
-    def counts(self, batch: Batch) -> Counts:
+    def count_batch(self, batch: Batch) -> Counts:
         return count_pairs(batch)
 
 
@@ -118,7 +118,7 @@ class _EncoderDecoder(TranslationWorkload):
             make_projection_spec(config),
         )
 
-    def last_layer(
+    def run_layers(
         self, weights: Tensors, rows: Tensors, batch: Batch, seed: Tensor
     ) -> Tensor:
         config = self._config

@@ -51,7 +51,7 @@ class _Transformer(NextWords):
         self._dtype = tf.as_dtype(config.compute_dtype)
         self.variables = tuple(make_variable_specs(config))
 
-    def lookups(self, batch: Batch) -> dict[str, Tensor]:
+    def list_lookups(self, batch: Batch) -> dict[str, Tensor]:
         """Return {}: the projection reads the whole table, so its gradient is dense."""
         return {}
 
@@ -60,12 +60,12 @@ class _Transformer(NextWords):
     ) -> Outcome:
         return super().forward(*_look_up_rows(weights, batch), batch, seed)
 
-    def outputs(
+    def compute_outputs(
         self, weights: Weights, rows: Weights, batch: Batch, seed: Tensor
     ) -> Outputs:
-        return super().outputs(*_look_up_rows(weights, batch), batch, seed)
+        return super().compute_outputs(*_look_up_rows(weights, batch), batch, seed)
 
-    def last_layer(
+    def run_layers(
         self, weights: Weights, rows: Weights, batch: Batch, seed: Tensor
     ) -> Tensor:
         config = self._config
@@ -225,7 +225,7 @@ class _Transformer(NextWords):
 
         return step
 
-    def counts(self, batch: Batch) -> Counts:
+    def count_batch(self, batch: Batch) -> Counts:
         return count_pairs(batch)
 
 

@@ -93,7 +93,7 @@ class Workload(Protocol):
     moving: tuple[VariableSpec, ...]
     kernels: Mapping[str, str]
 
-    def lookups(self, batch: Any) -> dict[str, Tensor]:
+    def list_lookups(self, batch: Any) -> dict[str, Tensor]:
         """Return the ids to look up in each embedding, by its name."""
 
     def forward(
@@ -103,30 +103,30 @@ class Workload(Protocol):
 
         Args:
           weights: The dense and the moving variables by name.
-          rows: The rows of `lookups`, `ids.shape + [E]`, by the embedding's name.
+          rows: The rows of `list_lookups`, `ids.shape + [E]`, by the embedding's name.
           seed: [2] int; draws the dropout.
         """
 
-    def outputs(
+    def compute_outputs(
         self, weights: Tensors, rows: Tensors, batch: Any, seed: Tensor
     ) -> Outputs:
         """Run the forward pass without the loss."""
 
-    def losses(self, logits: Tensor, batch: Any) -> Tensor:
+    def compute_losses(self, logits: Tensor, batch: Any) -> Tensor:
         """Return each sample's part of the `loss_sum` of `forward`, [B] float32.
 
         Args:
-          logits: From `outputs`; may join several towers along the axis of the samples.
+          logits: From `compute_outputs`; may join several towers along the axis of the samples.
           batch: Only fields in the layout's `labels` and lengths are read.
         """
 
     def correct(self, logits: Tensor, batch: Any) -> Tensor:
-        """Return the number of correct items per sample, [B] float32; see `losses`."""
+        """Return the number of correct items per sample, [B] float32; see `compute_losses`."""
 
-    def loss_items(self, batch: Any) -> Tensor:
+    def count_loss_items(self, batch: Any) -> Tensor:
         """Return the number of items that the loss is a sum over, a float32 scalar."""
 
-    def counts(self, batch: Any) -> Counts:
+    def count_batch(self, batch: Any) -> Counts:
         """Return the counts of the batch."""
 
 

@@ -70,7 +70,7 @@ class Gnmt:
         for layer in self._decoder:
             yield from layers.variables(layer.stack, layer.cells, self._config)
 
-    def last_layer(
+    def run_layers(
         self,
         weights: Tensors,
         source: Tensor,

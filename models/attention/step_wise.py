@@ -140,7 +140,7 @@ class StepWise:
             ),
         )
 
-    def last_layer(
+    def run_layers(
         self,
         weights: Tensors,
         source: Tensor,
@@ -188,7 +188,7 @@ class StepWise:
     def start(self, weights: Tensors, source: Tensor, batch: Batch) -> Start:
         """Return the state and step of a `decoding.Decoder`, up to the projection.
 
-        The step reads embedded words; the arguments are described in `last_layer`.
+        The step reads embedded words; the arguments are described in `run_layers`.
         """
         no_seed = tf.constant([0, 0])
         memory, state = self._encoder.run(weights, source, batch, no_seed)

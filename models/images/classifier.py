@@ -39,16 +39,16 @@ class ImageClassifier(abc.ABC):
         self.num_classes = num_classes
         self._dtype = tf.as_dtype(config.compute_dtype)
         self.layout: Layout = ImageLayout(image_size, num_classes, config.data_format)
-        specs = list(self.declared())
+        specs = list(self.declare_variables())
         self.variables = tuple(spec for spec in specs if spec.kind != "moving")
         self.moving = tuple(spec for spec in specs if spec.kind == "moving")
 
     @abc.abstractmethod
-    def declared(self) -> Iterable[VariableSpec]:
+    def declare_variables(self) -> Iterable[VariableSpec]:
         """Return all variables and moving averages of the network."""
 
     @abc.abstractmethod
-    def logits(
+    def compute_logits(
         self, weights: Tensors, images: Tensor, seed: Tensor
     ) -> tuple[Tensor, Tensors]:
         """Run the forward pass of a training step.
@@ -65,25 +65,27 @@ class ImageClassifier(abc.ABC):
           and describe only this batch.
         """
 
-    def lookups(self, batch: ImageBatch) -> dict[str, Tensor]:
+    def list_lookups(self, batch: ImageBatch) -> dict[str, Tensor]:
         return {}
 
     def forward(
         self, weights: Tensors, rows: Tensors, batch: ImageBatch, seed: Tensor
     ) -> Outcome:
-        logits, moving = self.outputs(weights, rows, batch, seed)
+        logits, moving = self.compute_outputs(weights, rows, batch, seed)
         correct = None
         if self.config.accuracy:
             correct = tf.reduce_sum(self.correct(logits, batch))
-        return Outcome(tf.reduce_sum(self.losses(logits, batch)), moving, correct)
+        return Outcome(
+            tf.reduce_sum(self.compute_losses(logits, batch)), moving, correct
+        )
 
-    def outputs(
+    def compute_outputs(
         self, weights: Tensors, rows: Tensors, batch: ImageBatch, seed: Tensor
     ) -> Outputs:
         images = tf.cast(batch.images, self._dtype)
-        return Outputs(*self.logits(weights, images, seed))
+        return Outputs(*self.compute_logits(weights, images, seed))
 
-    def losses(self, logits: Tensor, batch: ImageBatch) -> Tensor:
+    def compute_losses(self, logits: Tensor, batch: ImageBatch) -> Tensor:
         return cross_entropy.compute_losses(
             logits, batch.labels, self.config.label_smoothing
         )
@@ -91,9 +93,9 @@ class ImageClassifier(abc.ABC):
     def correct(self, logits: Tensor, batch: ImageBatch) -> Tensor:
         return cross_entropy.is_correct(logits, batch.labels)
 
-    def loss_items(self, batch: ImageBatch) -> Tensor:
+    def count_loss_items(self, batch: ImageBatch) -> Tensor:
         return tf.cast(tf.size(batch.labels), tf.float32)
 
-    def counts(self, batch: ImageBatch) -> Counts:
+    def count_batch(self, batch: ImageBatch) -> Counts:
         images = tf.size(batch.labels, tf.int64)
         return Counts(tf.cast(images, tf.float64), tf.cast(images, tf.float64), images)

@@ -36,13 +36,13 @@ _APPLICATIONS: dict[str, Callable[..., Any]] = {
 class KerasClassifier(ImageClassifier):
     """A network of keras.applications."""
 
-    def declared(self) -> list[VariableSpec]:
+    def declare_variables(self) -> list[VariableSpec]:
         self.model = _build(self.config, self.image_size, self.num_classes)
         trained = [_make_spec(v, "dense") for v in self.model.trainable_variables]
         averages = self.model.non_trainable_variables
         return [*trained, *(_make_spec(average, "moving") for average in averages)]
 
-    def logits(
+    def compute_logits(
         self, weights: Tensors, images: tf.Tensor, seed: tf.Tensor
     ) -> tuple[tf.Tensor, Tensors]:
         values = [(v, weights[v.path]) for v in self.model.variables]

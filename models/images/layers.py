@@ -207,7 +207,7 @@ class LayeredClassifier(ImageClassifier):
             config, *workloads.find_image_size_and_classes(config.model, config.dataset)
         )
 
-    def declared(self) -> list[VariableSpec]:
+    def declare_variables(self) -> list[VariableSpec]:
         """Return the variables that the network declares when it runs on shapes."""
         specs: list[VariableSpec] = []
 
@@ -222,7 +222,7 @@ class LayeredClassifier(ImageClassifier):
             self._run(images, declare, None)
         return specs
 
-    def logits(
+    def compute_logits(
         self, weights: Tensors, images: Tensor, seed: Tensor
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """See `ImageClassifier`; the logits are float32."""

@@ -49,7 +49,7 @@ def describe_graph(step: TrainStep) -> Graph:
         "partitions": operators.tally_operators(nodes),
         "placement": {
             "variables": placement.list_variables(
-                step.variable_states(), step.tower_gradients, traced, nodes
+                step.list_variables(), step.tower_gradients, traced, nodes
             )
         },
         "copies": placement.list_copies(graphs, traced),

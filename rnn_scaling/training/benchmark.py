@@ -123,7 +123,7 @@ def _train(
     )
     for statement in _finish_steps(step):
         observer.notice(statement)
-    state.skipped_updates = step.skipped_updates()
+    state.skipped_updates = step.count_skipped_updates()
     observer.finish()
     state.keep_memory(read_peak_device_bytes(engine))
 
@@ -220,7 +220,7 @@ def build(
         workload, source, update, engine, config
     )
     if state is not None:
-        states = step.variable_states()
+        states = step.list_variables()
         state.parameters.update(_count_parameters(workload, states))
         # A search also computes hypotheses that it drops.
         if not model.decode:
@@ -230,7 +230,7 @@ def build(
         state.resolved.update(
             _describe_choices(config, workload),
             train_samples=source.num_samples,
-            all_reduce=update.all_reduce(),
+            all_reduce=update.describe_all_reduce(),
             variable_placement=sum_bytes_by_device(states),
         )
     return step

@@ -68,7 +68,7 @@ class StepTimer:
         for values in (self.step_s, self.step_items, self.step_loss):
             values.pop()
 
-    def since_last(self) -> float:
+    def measure_since_last(self) -> float:
         """Return the seconds since the last step or pause; 0 before the first step."""
         return 0.0 if self._last is None else self._clock() - self._last
 

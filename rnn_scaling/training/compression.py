@@ -52,12 +52,12 @@ class Compression:
         """
         return reduce(dense)
 
-    def shrink(self, rows: tf.Tensor) -> tf.Tensor:
+    def compress(self, rows: tf.Tensor) -> tf.Tensor:
         """Compress touched rows `[R, D]` of an embedding to `[R, ...]`."""
         return rows
 
     def restore(self, rows: tf.Tensor, width: int) -> tf.Tensor:
-        """Restore float32 rows `[R, D]` from the result of `shrink`; `width` is D."""
+        """Restore float32 rows `[R, D]` from the result of `compress`; `width` is D."""
         return rows
 
 
@@ -116,7 +116,7 @@ class Half(Compression):
             scales,
         )
 
-    def shrink(self, rows: tf.Tensor) -> tf.Tensor:
+    def compress(self, rows: tf.Tensor) -> tf.Tensor:
         if not self._scales:
             # Collective operators do not gather bfloat16.
             return tf.bitcast(tf.cast(rows, self._dtype), tf.float16)
@@ -225,7 +225,7 @@ class Quantised(Compression):
                     summed[tower].insert(0, tf.reshape(total, shape))
         return summed
 
-    def shrink(self, rows: tf.Tensor) -> tf.Tensor:
+    def compress(self, rows: tf.Tensor) -> tf.Tensor:
         return pack_rows(rows)
 
     def restore(self, rows: tf.Tensor, width: int) -> tf.Tensor:

@@ -54,8 +54,8 @@ class InferenceStep(TrainStep):
         data = self._config.data
         search = Search(model.beam_size, model.length_penalty, data.tgt_max_len)
         start = cast(decoding.Decoder, self._workload).start(
-            self._update.weights(index),
-            lambda name, ids: self._update.lookup(index, name, ids),
+            self._update.read_weights(index),
+            lambda name, ids: self._update.read_rows(index, name, ids),
             batch,
             search,
         )

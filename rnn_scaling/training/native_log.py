@@ -56,7 +56,7 @@ class NativeLog:
         sys.stderr = terminal
         faulthandler.enable(file=self._crash)
 
-    def tail(self, lines: int = 20) -> str:
+    def read_tail(self, lines: int = 20) -> str:
         """Return the last hidden lines."""
         return "" if self._file is None else _read_tail(self._file.fileno(), lines)
 

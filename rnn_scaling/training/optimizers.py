@@ -77,7 +77,7 @@ class Optimizer:
     _rule: Callable[[_Update], Any]
     weight_decay: float = 0.0
 
-    def slots(self, variable: tf.Variable, device: str) -> Slots:
+    def create_slots(self, variable: tf.Variable, device: str) -> Slots:
         """Create the state of one variable on `device`, outside of any tf.function."""
         with tf.device(device):
             return tuple(

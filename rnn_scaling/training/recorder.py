@@ -371,7 +371,7 @@ class Recorder:
     def _finish_record(self, error: BaseException | None) -> RunRecord:
         """Stop all meters and return the record of the whole run."""
         recording = self.recording
-        end_s = recording.timer.since_last()
+        end_s = recording.timer.measure_since_last()
         if self._display is not None:
             self._display.close()
         entry.warn(*recording.machine.stop())

@@ -79,11 +79,12 @@ class VariableUpdate(abc.ABC):
 
     `TrainStep` traces the step with these methods, in this order:
 
-    1. `total_items`
-    2. for each tower, inside `run`: `weights`, `lookup` and `loss_scale`
-    3. `apply`, once. It calls `gradients_to_apply` if the mode may apply late gradients.
+    1. `count_total_items`
+    2. for each tower, inside `run`: `read_weights`, `read_rows` and `read_loss_scale`
+    3. `apply`, once. It calls `choose_gradients` if the mode may apply late gradients.
 
-    After the run, `variable_states` and `skipped_updates` are called outside of a step.
+    `list_variables` and `count_skipped_updates` are called outside of a step, after
+    the run.
 
     Attributes:
       devices: The devices of the towers.
@@ -111,7 +112,7 @@ class VariableUpdate(abc.ABC):
                 DeferredGradients(specs, device) for device in self.devices
             ]
 
-    def gradients_to_apply(
+    def choose_gradients(
         self, tower_gradients: Sequence[Gradients]
     ) -> Sequence[Gradients]:
         """Return the gradients that this step applies.
@@ -126,7 +127,7 @@ class VariableUpdate(abc.ABC):
             for deferred, grads in zip(self._deferred, tower_gradients)
         ]
 
-    def total_items(self, items: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+    def count_total_items(self, items: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         """Return the number that each tower divides its summed loss by.
 
         This is the number of items of all towers, in all processes, that share an
@@ -142,28 +143,28 @@ class VariableUpdate(abc.ABC):
         return gradients.map_devices(self.devices, tower, range(len(self.devices)))
 
     @abc.abstractmethod
-    def weights(self, tower: int) -> dict[str, tf.Tensor]:
+    def read_weights(self, tower: int) -> dict[str, tf.Tensor]:
         """Return the dense variables' values, float32, on the tower's device."""
 
     @abc.abstractmethod
-    def lookup(self, tower: int, name: str, ids: tf.Tensor) -> tf.Tensor:
+    def read_rows(self, tower: int, name: str, ids: tf.Tensor) -> tf.Tensor:
         """Return rows of an embedding, `ids.shape + [D]`, on the tower's device."""
 
-    def loss_scale(self, tower: int) -> tf.Tensor | None:
+    def read_loss_scale(self, tower: int) -> tf.Tensor | None:
         """Return the factor of a tower's loss, or None without loss scaling."""
         has_one_updater = len(self.updaters) == 1
         updater = self.updaters[0 if has_one_updater else tower]
-        return updater.loss_scale()
+        return updater.read_loss_scale()
 
     @abc.abstractmethod
     def apply(self, tower_gradients: Sequence[Gradients]) -> None:
         """Exchange the towers' gradients and update the variables."""
 
     @abc.abstractmethod
-    def variable_states(self) -> list[VariableState]:
+    def list_variables(self) -> list[VariableState]:
         """Return every variable that the update changes, with its slots."""
 
-    def skipped_updates(self) -> int | None:
+    def count_skipped_updates(self) -> int | None:
         """Return the largest number of updates that a copy skipped.
 
         Call it outside of a step.
@@ -178,7 +179,7 @@ class VariableUpdate(abc.ABC):
         ]
         return max(counts, default=None)
 
-    def all_reduce(self) -> list[dict[str, Any]]:
+    def describe_all_reduce(self) -> list[dict[str, Any]]:
         """Return the chosen all-reduce as [{algorithm, shards, max_bytes}].
 
         It is empty for modes without a choice.
@@ -260,7 +261,7 @@ class Updater:
         self._max_gradient_norm = rule.max_gradient_norm
         self._device = device
         self._slots = {
-            name: self._optimizer.slots(v, v.device)
+            name: self._optimizer.create_slots(v, v.device)
             for name, v in self._variables.items()
         }
         with tf.device(name_host_device(device)):
@@ -271,11 +272,11 @@ class Updater:
             self._loss_scale = _LossScale(rule.loss_scale) if rule.loss_scale else None
         self.skipped = self._loss_scale.skipped if self._loss_scale else None
 
-    def slots(self, name: str) -> optimizers.Slots:
+    def list_slots(self, name: str) -> optimizers.Slots:
         """Return the optimizer's slots of a variable."""
         return self._slots[name]
 
-    def loss_scale(self) -> tf.Tensor | None:
+    def read_loss_scale(self) -> tf.Tensor | None:
         """Return the current loss scale, a float32 scalar, or None without one."""
         if self._loss_scale is None:
             return None
@@ -357,14 +358,14 @@ class Replicas(VariableUpdate):
             for i, device in enumerate(self.devices)
         ]
 
-    def weights(self, tower: int) -> dict[str, tf.Tensor]:
+    def read_weights(self, tower: int) -> dict[str, tf.Tensor]:
         return {
             name: v.read_value()
             for name, v in self.copies[tower].items()
             if name not in self.embeddings
         }
 
-    def lookup(self, tower: int, name: str, ids: tf.Tensor) -> tf.Tensor:
+    def read_rows(self, tower: int, name: str, ids: tf.Tensor) -> tf.Tensor:
         return tf.gather(self.copies[tower][name], ids)
 
     def apply(self, tower_gradients: Sequence[Gradients]) -> None:
@@ -375,11 +376,13 @@ class Replicas(VariableUpdate):
             with tf.name_scope(f"update/tower_{index}/"):
                 updater.apply(grads)
 
-    def variable_states(self) -> list[VariableState]:
+    def list_variables(self) -> list[VariableState]:
         states = []
         for tower, (copy, updater) in enumerate(zip(self.copies, self.updaters)):
             for name, variable in copy.items():
-                states.append(VariableState(name, tower, variable, updater.slots(name)))
+                states.append(
+                    VariableState(name, tower, variable, updater.list_slots(name))
+                )
         return states
 
 

@@ -214,7 +214,7 @@ class Run:
         if not is_expected:
             traceback.print_exception(error)
             if self._native_log is not None:
-                print(self._native_log.tail(), file=sys.stderr)
+                print(self._native_log.read_tail(), file=sys.stderr)
         entry.fail(message)
         self._cluster.report(self.state, finished=True)
         self._cluster.abort(message)

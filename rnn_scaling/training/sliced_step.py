@@ -47,7 +47,7 @@ class Slices:
             name: tf.get_static_value(tensor)
             for name, tensor in zip(batch._fields, batch)
         }
-        lookups = workload.lookups(batch)
+        lookups = workload.list_lookups(batch)
         self._readers = {}
         for name, tensor in zip(batch._fields, batch):
             tables = {table for table, ids in lookups.items() if ids is tensor}
@@ -159,7 +159,7 @@ class SlicedStep(TrainStep):
 
     def _find_tables_elsewhere(self) -> set[str]:
         """Return the variables that are not on the host."""
-        states = self._update.variable_states()
+        states = self._update.list_variables()
         return {
             state.name for state in states if state.variable.device != self.engine.host
         }
@@ -187,7 +187,7 @@ class SlicedStep(TrainStep):
             joined_logits = tf.concat(
                 list(logits), self._workload.layout.sample_axis(logits[0])
             )
-            losses = self._workload.losses(joined_logits, batch)
+            losses = self._workload.compute_losses(joined_logits, batch)
             mean_loss = tf.reduce_sum(losses) / denominator
             if loss_scale is not None:
                 mean_loss *= loss_scale
@@ -215,7 +215,7 @@ class SlicedStep(TrainStep):
         """
         with tf.name_scope(f"tower_{index}/counts/"):
             with tf.device(self.engine.host):
-                row = make_count_row(outcome, self._workload.counts(tower_batch))
+                row = make_count_row(outcome, self._workload.count_batch(tower_batch))
             with tf.device(self.engine.devices[index]):
                 return tf.stack(row)
 

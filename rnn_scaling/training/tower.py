@@ -117,11 +117,13 @@ class Tower:
         """
         index = self._index
         with self._scope("input"):
-            ids = self._workload.lookups(batch)
-            rows = {name: self._update.lookup(index, name, ids[name]) for name in ids}
+            ids = self._workload.list_lookups(batch)
+            rows = {
+                name: self._update.read_rows(index, name, ids[name]) for name in ids
+            }
             if earlier is None:
-                weights = self._update.weights(index)
-                scale = self._update.loss_scale(index)
+                weights = self._update.read_weights(index)
+                scale = self._update.read_loss_scale(index)
             else:
                 weights = earlier.weights
                 scale = earlier.loss_scale
@@ -158,7 +160,9 @@ class Tower:
         """Run the forward pass of one batch without the loss."""
         with self._scope("forward"):
             weights = {**inputs.weights, **self._read_moving()}
-            return self._workload.outputs(weights, inputs.rows, batch, inputs.seed)
+            return self._workload.compute_outputs(
+                weights, inputs.rows, batch, inputs.seed
+            )
 
     def differentiate(
         self,
@@ -198,7 +202,7 @@ class Tower:
     def count(self, outcome: Outcome, batches: Sequence[Any]) -> tf.Tensor:
         """Return the counts of the tower's micro-batches, on its device."""
         with tf.device(self._engine.devices[self._index]), self._scope("counts"):
-            by_kind = zip(*map(self._workload.counts, batches))
+            by_kind = zip(*map(self._workload.count_batch, batches))
             counts = Counts(*(tf.add_n(list(values)) for values in by_kind))
             return tf.stack(make_count_row(outcome, counts))
 

@@ -168,20 +168,20 @@ class TrainStep:
         """
         return 0
 
-    def skipped_updates(self) -> int | None:
+    def count_skipped_updates(self) -> int | None:
         """Return the number of updates that were skipped.
 
         An update is skipped if a gradient is not finite. None without loss scaling.
         """
-        return self._update.skipped_updates()
+        return self._update.count_skipped_updates()
 
     def graph(self) -> tf.Graph:
         """Return the traced graph of the step, before TensorFlow changes it."""
         return self._function.get_concrete_function().graph
 
-    def variable_states(self) -> list[VariableState]:
+    def list_variables(self) -> list[VariableState]:
         """Return every variable that the update changes."""
-        return self._update.variable_states()
+        return self._update.list_variables()
 
     def moving(self) -> list[dict[str, tf.Variable]]:
         """Return each tower's moving averages by name.
@@ -245,14 +245,14 @@ class TrainStep:
             return tf.timestamp()
 
     def _count_total_items(self, batches: Sequence[Sequence[Any]]) -> list[tf.Tensor]:
-        """Return `VariableUpdate.total_items` of batches `[tower][micro-batch]`."""
+        """Return the divisor of each tower's loss for batches `[tower][micro-batch]`."""
         # cuDNN also needs the lengths on the host.
         with tf.device(self.engine.host):
             items = [
-                tf.add_n(list(map(self._workload.loss_items, tower_batches)))
+                tf.add_n(list(map(self._workload.count_loss_items, tower_batches)))
                 for tower_batches in batches
             ]
-            return self._update.total_items(items)
+            return self._update.count_total_items(items)
 
 
 build = TrainStep

@@ -129,7 +129,9 @@ class SerialGradients:
         return range(number * self._num_micro, (number + 1) * self._num_micro)
 
     def _count_loss_items(self, batches: Sequence[Any]) -> list[float]:
-        return [float(self._workload.counts(batch).loss_items) for batch in batches]
+        return [
+            float(self._workload.count_batch(batch).loss_items) for batch in batches
+        ]
 
     def part(
         self,
@@ -194,7 +196,7 @@ class SerialGradients:
         factor: tf.Tensor,
     ) -> tuple[tf.Tensor, Tensors, Tensors, dict[str, tuple[tf.Tensor, tf.Tensor]]]:
         """Return the tensors of a `GradientPart`."""
-        ids = self._workload.lookups(batch)
+        ids = self._workload.list_lookups(batch)
         rows = {name: tf.gather(weights[name], ids[name]) for name in ids}
         dense = {name: tensor for name, tensor in weights.items() if name not in ids}
         with tf.GradientTape() as tape:

@@ -231,7 +231,7 @@ def _compute(workload: Any, weights: Arrays, batch: Arrays) -> dict[str, Any]:
     def compute(values: dict[str, tf.Tensor]) -> dict[str, Any]:
         with tf.GradientTape() as tape:
             tape.watch(values)
-            ids = workload.lookups(fields)
+            ids = workload.list_lookups(fields)
             rows = {name: tf.gather(values[name], ids[name]) for name in ids}
             dense = {name: array for name, array in values.items() if name not in ids}
             seed = tf.constant([1, _SEED])
@@ -239,12 +239,12 @@ def _compute(workload: Any, weights: Arrays, batch: Arrays) -> dict[str, Any]:
         gradient = tape.gradient(
             outcome.loss_sum, values, unconnected_gradients=tf.UnconnectedGradients.ZERO
         )
-        logits = workload.outputs(dense, rows, fields, seed).logits
+        logits = workload.compute_outputs(dense, rows, fields, seed).logits
         return {
             "loss": outcome.loss_sum,
-            "joined loss": tf.reduce_sum(workload.losses(logits, fields)),
-            "items": workload.loss_items(fields),
-            "counted": workload.counts(fields).loss_items,
+            "joined loss": tf.reduce_sum(workload.compute_losses(logits, fields)),
+            "items": workload.count_loss_items(fields),
+            "counted": workload.count_batch(fields).loss_items,
             "gradient": {
                 name: tf.convert_to_tensor(slopes) for name, slopes in gradient.items()
             },
@@ -510,7 +510,7 @@ def _collect_dropout_masks(model: ModelConfig, device_type: str) -> list[np.ndar
     @tf.function(autograph=False)
     def compute(seed: tf.Tensor) -> tuple[tf.Tensor, ...]:
         values = {name: tf.constant(array) for name, array in weights.items()}
-        ids = workload.lookups(fields)
+        ids = workload.list_lookups(fields)
         rows = {name: tf.gather(values[name], ids[name]) for name in ids}
         dense = {name: array for name, array in values.items() if name not in ids}
         workload.forward(dense, rows, fields, seed)
@@ -552,7 +552,9 @@ def _compare_images(
     logits = random.normal(size=(6, 10))
     labels = random.integers(0, 10, 6)
     batch = ImageBatch(tf.zeros([6, 1, 1, 3]), tf.constant(labels))
-    losses = workload.losses(tf.constant(logits.astype(np.float32)), batch).numpy()
+    losses = workload.compute_losses(
+        tf.constant(logits.astype(np.float32)), batch
+    ).numpy()
     expected = network.cross_entropy(logits, labels, label_smoothing)
     yield _make_comparison(
         "cross entropy",
@@ -561,7 +563,7 @@ def _compare_images(
         _TOLERANCE,
         Statement("network-image-loss", "wrong loss"),
     )
-    items = float(workload.loss_items(batch))
+    items = float(workload.count_loss_items(batch))
     fault = Statement("network-image-items", "wrong items", {"got": items})
     yield _make_comparison(
         "counted images", "images of a small batch", abs(items - 6.0), 0.0, fault

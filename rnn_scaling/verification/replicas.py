@@ -56,7 +56,7 @@ def weights_by_tower(step: TrainStep) -> dict[int | None, Arrays]:
       Variables by tower; the key is None if all towers share the replica.
     """
     pieces_by_tower: dict[int | None, dict[str, list[np.ndarray]]] = {}
-    for state in step.variable_states():
+    for state in step.list_variables():
         replica = pieces_by_tower.setdefault(state.tower, {})
         replica.setdefault(state.name, []).append(state.variable.numpy())
     return {

@@ -275,7 +275,7 @@ def step(devices):
 def test_the_placement_lists_devices_and_bytes(step):
     built, graph, _ = step
     variables = {each["name"]: each for each in graph["placement"]["variables"]}
-    assert len(variables) == len(built.variable_states())
+    assert len(variables) == len(built.list_variables())
     embedding = variables["src_embedding"]
     projection = variables["projection"]
     assert embedding["bytes"] == 20 * 8 * 4

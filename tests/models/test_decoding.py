@@ -101,10 +101,12 @@ class Network:
     def _outputs(self, batch):
         rows = {
             name: self.look_up(name, ids)
-            for name, ids in self.workload.lookups(batch).items()
+            for name, ids in self.workload.list_lookups(batch).items()
         }
         dense = {name: w for name, w in self.weights.items() if name not in rows}
-        return self.workload.outputs(dense, rows, batch, tf.constant([0, 0])).logits
+        return self.workload.compute_outputs(
+            dense, rows, batch, tf.constant([0, 0])
+        ).logits
 
     def log_probabilities(self, source, prefixes):
         """Return [prefix, V] for the word after each prefix; all have equal lengths."""

@@ -135,7 +135,7 @@ def test_one_look_up_serves_both_sides(tf, model, time_major):
     batch = batch._replace(
         source=batch.source[:4] if time_major else batch.source[:, :4]
     )
-    [(name, ids)] = network.lookups(batch).items()
+    [(name, ids)] = network.list_lookups(batch).items()
     assert [
         (spec.name, spec.shape)
         for spec in network.variables

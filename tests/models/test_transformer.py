@@ -82,7 +82,9 @@ def test_a_target_word_changes_nothing_before_it(tf, inputs, changed):
     other = batch.target_input.numpy()
     other[:, changed] = (other[:, changed] + 1) % TRANSFORMER.tgt_vocab_size
     before, after = (
-        workload.outputs(weights, rows, each, tf.constant(NO_DROPOUT)).logits.numpy()
+        workload.compute_outputs(
+            weights, rows, each, tf.constant(NO_DROPOUT)
+        ).logits.numpy()
         for each in (batch, batch._replace(target_input=tf.constant(other)))
     )
     np.testing.assert_array_equal(after[:, :changed], before[:, :changed])

@@ -69,7 +69,7 @@ def make_inputs(tf, model):
     batch = type(batch)(*map(tf.constant, batch))
     rows = {
         name: tf.gather(arrays.pop(name), ids)
-        for name, ids in workload.lookups(batch).items()
+        for name, ids in workload.list_lookups(batch).items()
     }
     return workload, arrays, rows, batch
 
@@ -156,8 +156,8 @@ def test_padding_to_one_length_changes_positions_and_neither_loss_nor_gradients(
             gradients[name][:size], gradient, rtol=0, atol=1e-5, err_msg=name
         )
         assert not np.any(gradients[name][size:]), name
-    counts = workload.counts(batch)
-    padded_counts = workload.counts(padded)
+    counts = workload.count_batch(batch)
+    padded_counts = workload.count_batch(padded)
     assert padded_counts[:2] == counts[:2]
     assert int(counts.positions) == num_sides * MAX_LEN * BATCH_SIZE
     added = num_sides * num_more * BATCH_SIZE
@@ -201,7 +201,7 @@ def test_a_row_is_looked_up_for_each_position(tf, name):
     num_rows = sum(int(np.prod(row.shape[:-1])) for row in rows.values())
     has_embeddings = any(spec.kind == "embedding" for spec in workload.variables)
     assert len(widths) == has_embeddings
-    assert num_rows == int(workload.counts(batch).positions) * has_embeddings
+    assert num_rows == int(workload.count_batch(batch).positions) * has_embeddings
 
 
 def test_initial_values_depend_only_on_seed_and_name(tf):
@@ -245,8 +245,8 @@ def test_the_losses_of_the_outputs_sum_to_the_fused_loss(tf, options):
         return workload.forward(dense, rows, batch, seed).loss_sum
 
     def separate(dense, rows):
-        logits = workload.outputs(dense, rows, batch, seed).logits
-        return tf.reduce_sum(workload.losses(logits, batch))
+        logits = workload.compute_outputs(dense, rows, batch, seed).logits
+        return tf.reduce_sum(workload.compute_losses(logits, batch))
 
     got = gradients_of(tf, separate, dense, rows)
     assert_equal(got, gradients_of(tf, fused, dense, rows))
@@ -294,7 +294,7 @@ def test_flops_per_item_are_the_products_in_the_graph(tf, name, shape, monkeypat
         return tf.gradients(loss, [*dense.values(), *rows.values()])
 
     flops = flops_of(step.get_concrete_function(dense, rows).graph)
-    positions = int(workload.counts(batch).positions)
+    positions = int(workload.count_batch(batch).positions)
     num_sides = len(workload.layout.sides)
     assert positions == num_sides * FEW_WORDS * BATCH_SIZE  # padding included
     options = {**vars(config), "src_max_len": FEW_WORDS, "tgt_max_len": FEW_WORDS}

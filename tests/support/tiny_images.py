@@ -25,10 +25,10 @@ class TinyClassifier(ImageClassifier):
         VariableSpec("norm/moving_variance", (CHANNELS,), "moving", "ones"),
     )
 
-    def declared(self) -> tuple[VariableSpec, ...]:
+    def declare_variables(self) -> tuple[VariableSpec, ...]:
         return self.specs
 
-    def logits(
+    def compute_logits(
         self, weights: Mapping[str, Any], images: Any, seed: Any
     ) -> tuple[Any, Mapping[str, Any]]:
         import tensorflow as tf

@@ -39,7 +39,7 @@ def replicas(update: Any) -> list[dict[str, np.ndarray]]:
 
     towers: dict[int | None, dict[str, list[np.ndarray]]] = {}
     with tf.device("CPU:0"):  # other processes may hold the variables
-        for state in update.variable_states():
+        for state in update.list_variables():
             parts = towers.setdefault(state.tower, {}).setdefault(state.name, [])
             parts.append(tf.identity(state.variable.read_value()).numpy())
     return [
@@ -282,14 +282,14 @@ def _gradient_function(model: ModelConfig) -> Callable:
     def gradient(weights, batch):
         with tf.GradientTape() as tape:
             tape.watch(weights)
-            ids = workload.lookups(batch)
+            ids = workload.list_lookups(batch)
             rows = {name: tf.gather(weights[name], ids[name]) for name in ids}
             dense = {
                 name: tensor for name, tensor in weights.items() if name not in ids
             }
             loss = workload.forward(
                 dense, rows, batch, tf.constant([0, 1])
-            ).loss_sum / workload.loss_items(batch)
+            ).loss_sum / workload.count_loss_items(batch)
         gradients = tape.gradient(loss, weights)
         return loss, {
             name: tf.convert_to_tensor(gradient) for name, gradient in gradients.items()

@@ -66,10 +66,10 @@ def test_images_are_right_where_the_largest_logit_is_the_label(tf, accuracy):
     from rnn_scaling.models.images.classifier import ImageClassifier
 
     class Fixed(ImageClassifier):
-        def declared(self):
+        def declare_variables(self):
             return ()
 
-        def logits(self, weights, images, seed):
+        def compute_logits(self, weights, images, seed):
             return tf.constant([[0.0, 2.0, 1.0], [5.0, 2.0, 1.0], [0.0, 1.0, 1.0]]), {}
 
     classifier = Fixed(ModelConfig(model="resnet50", accuracy=accuracy), 2, 3)

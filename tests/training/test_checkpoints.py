@@ -131,7 +131,7 @@ def test_no_variable_of_a_step_is_forgotten(tf, given):
 
     step, _ = build(given)
     assert checkpoints.find_uncovered_variables(step) == []
-    slots = [slot for each in step.variable_states() for slot in each.slots]
+    slots = [slot for each in step.list_variables() for slot in each.slots]
     known = {id(variable) for variable in checkpoints.find_variables(step).values()}
     assert slots and {id(slot) for slot in slots} <= known
     assert list(checkpoints.find_variables(step)) == sorted(

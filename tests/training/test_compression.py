@@ -91,7 +91,7 @@ def test_float16_loses_a_share_of_each_element_whatever_the_size_of_the_tensor(
         assert (error <= num_towers * 2.0**-11 * np.abs(exact) + smallest).all(), name
     tiny = TENSORS["tiny"].astype(np.float32)
     rows = np.concatenate([tiny, 1e5 * tiny, np.zeros((1, 7), np.float32)])
-    restored = half.restore(half.shrink(tf.constant(rows)), 7).numpy()
+    restored = half.restore(half.compress(tf.constant(rows)), 7).numpy()
     np.testing.assert_allclose(restored, rows, rtol=2**-11)
 
 
@@ -104,7 +104,7 @@ def test_float16_keeps_finite_values_next_to_others(tf, compression, devices, ba
         [[tf.constant(values)]] * 2,
         lambda cast: [[a + b] for a, b in zip(*cast)] * 2,
     )[0][0]
-    restored = half.restore(half.shrink(tf.constant(values)), 3)
+    restored = half.restore(half.compress(tf.constant(values)), 3)
     np.testing.assert_allclose(summed.numpy(), 2 * values, rtol=2**-10)
     np.testing.assert_allclose(restored.numpy(), values, rtol=2**-10)
 
@@ -122,7 +122,7 @@ def test_collective_operators_support_the_compressed_dtypes(
 
     compressed = compression.build(kind, {"w": (3,)}, devices[:1], None)
     reduced = set()
-    assert compressed.shrink(tf.ones([2, 3])).dtype in supported("CollectiveGatherV2")
+    assert compressed.compress(tf.ones([2, 3])).dtype in supported("CollectiveGatherV2")
 
     def reduce(grads):
         reduced.update(gradient.dtype for gradient in grads[0])
@@ -219,4 +219,4 @@ def test_replicas_stay_equal_and_near_uncompressed_training(
     assert largest_difference(one, other) == 0
     expected = uncompressed(tuple(devices[:2]), sparse)
     assert 0 < largest_difference(one, expected) <= tolerance
-    assert bool(compressed["update"].all_reduce()) == (kind != "int8")
+    assert bool(compressed["update"].describe_all_reduce()) == (kind != "int8")

@@ -90,7 +90,7 @@ def test_the_values_of_a_checkpoint_of_any_mode_are_read(tf, tmp_path, mode):
     step, _ = build(
         {"variable_update": mode, "optimizer": "momentum", "global_batch_size": 4}
     )
-    for number, state in enumerate(step.variable_states()):
+    for number, state in enumerate(step.list_variables()):
         state.variable.assign_add(tf.fill(state.variable.shape, float(number)))
     checkpoints._write_variables(step, tmp_path, 0)
     values = checkpoints.read_trained_values(tmp_path, step._workload.variables)

@@ -108,7 +108,7 @@ def test_the_record_counts_trained_moving_and_optimizer_numbers_apart(devices):
         for mode in ("independent", "parameter_server"):
             given = {"variable_update": mode, "optimizer": optimizer}
             step = build_step(devices[:2], source, workload, **given)
-            numbers = benchmark._count_parameters(workload, step.variable_states())
+            numbers = benchmark._count_parameters(workload, step.list_variables())
             assert numbers == {
                 "trainable": trainable,
                 "bytes": 4 * trainable,

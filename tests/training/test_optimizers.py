@@ -91,7 +91,7 @@ def test_five_steps_match_the_formula(
     device = devices[1]
     with tf.device(device):
         variable = tf.Variable(tf.ones([ROWS, WIDTH]))
-    slots = optimizer.slots(variable, device)
+    slots = optimizer.create_slots(variable, device)
     choices = OPTIONS["optimizer"].metadata["choices"]
     assert set(choices) == set(RULES)
     assert len(slots) == len(RULES[name][1])
@@ -119,7 +119,7 @@ def test_weight_decay_leaves_vectors_and_scalars_alone(tf, optimizers, name):
     for shape in ([2], []):
         variable = tf.Variable(tf.ones(shape))
         optimizer = optimizers.build(name, RATE, weight_decay=0.5)
-        slots = optimizer.slots(variable, "CPU:0")
+        slots = optimizer.create_slots(variable, "CPU:0")
         step = tf.constant(0, tf.int64)
         optimizer.apply(variable, slots, tf.zeros(shape), None, step)
         assert variable.numpy().tolist() == np.ones(shape).tolist()
@@ -131,7 +131,7 @@ def test_each_update_has_its_learning_rate(tf, optimizers, name, monkeypatch):
     rising = LearningRate(0.1, 4, 3)
     variable = tf.Variable(tf.ones([2]))
     optimizer = optimizers.build(name, rising)
-    slots = optimizer.slots(variable, "CPU:0")
+    slots = optimizer.create_slots(variable, "CPU:0")
 
     @tf.function(autograph=False)
     def update(step):

@@ -31,15 +31,15 @@ def test_gradients_that_are_not_finite_skip_the_update_and_halve_the_loss_scale(
 ):
     variable, update = updater
     step = tf.function(lambda g: update.apply({"v": g}), autograph=False)
-    before = float(update.loss_scale())
+    before = float(update.read_loss_scale())
     step(tf.constant([np.inf, 1.0]))
     assert variable.numpy().tolist() == [1.0, 2.0]
-    assert float(update.loss_scale()) == before / 2
+    assert float(update.read_loss_scale()) == before / 2
     step(tf.constant([np.nan, 1.0]))
-    assert float(update.loss_scale()) == before / 4
+    assert float(update.read_loss_scale()) == before / 4
     step(tf.constant([0.5, 1.0]))
     assert variable.numpy().tolist() == [0.5, 1.0]
-    assert float(update.loss_scale()) == before / 4 and int(update.skipped) == 2
+    assert float(update.read_loss_scale()) == before / 4 and int(update.skipped) == 2
 
 
 def test_a_static_loss_scale_stays_and_its_skipped_updates_are_counted(tf):
@@ -51,7 +51,7 @@ def test_a_static_loss_scale_stays_and_its_skipped_updates_are_counted(tf):
     step = tf.function(lambda g: update.apply({"v": g}), autograph=False)
     for gradient in (np.inf, 0.5, np.nan):
         step(tf.constant([gradient]))
-        assert float(update.loss_scale()) == 128
+        assert float(update.read_loss_scale()) == 128
     assert variable.numpy().tolist() == [0.5]
     assert int(update.skipped) == 2
     unscaled = replica.Updater(
@@ -68,11 +68,11 @@ def test_loss_scale_doubles_after_as_many_finite_steps_as_documented(
     monkeypatch.setattr(replica, "LOSS_SCALE_GROWTH_STEPS", 3)
     _, update = updater
     step = tf.function(lambda g: update.apply({"v": g}), autograph=False)
-    before = float(update.loss_scale())
+    before = float(update.read_loss_scale())
     scales = []
     for _ in range(6):
         step(tf.zeros([2]))
-        scales.append(float(update.loss_scale()) / before)
+        scales.append(float(update.read_loss_scale()) / before)
     assert scales == [1, 1, 2, 2, 2, 4]
 
 
@@ -85,11 +85,11 @@ def test_a_step_tells_the_updates_that_it_skipped(mode):
         "loss_scale": "999999999",
     }
     step, _ = build(given)
-    before = [state.variable.numpy() for state in step.variable_states()]
-    assert (step(), step())[1].loss > 0 and step.skipped_updates() == 2
+    before = [state.variable.numpy() for state in step.list_variables()]
+    assert (step(), step())[1].loss > 0 and step.count_skipped_updates() == 2
     assert all(
         np.array_equal(old, state.variable)
-        for old, state in zip(before, step.variable_states(), strict=True)
+        for old, state in zip(before, step.list_variables(), strict=True)
     )
 
 

@@ -96,7 +96,7 @@ def _drive(addresses):
         result[name] = {
             "replicas": trained["replicas"],
             "losses": trained["losses"],
-            "bytes": sum_bytes_by_device(trained["update"].variable_states()),
+            "bytes": sum_bytes_by_device(trained["update"].list_variables()),
         }
     return result
 

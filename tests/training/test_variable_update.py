@@ -260,7 +260,7 @@ def test_parameter_server_spread_over_devices_equals_serial(partition, devices, 
         largest_difference(result["replicas"][0], serial_weights(model, batches))
         < TOLERANCE
     )
-    assert len(sum_bytes_by_device(update.variable_states())) == 4
+    assert len(sum_bytes_by_device(update.list_variables())) == 4
     split = {
         name
         for name, parts in place_parts(specs, devices[:4], partition).items()
@@ -336,5 +336,5 @@ def test_reduced_precision_trains_close_to_float32_in_every_mode(
         own = batches if trains_one_model else [[towers[tower]] for towers in batches]
         one = serial_weights(SMALL_LM, own)
         assert 0 < largest_difference(one, other) < tolerance
-    scale = reduced["update"].loss_scale(0)
+    scale = reduced["update"].read_loss_scale(0)
     assert (float(scale) == 2.0**15) if dtype == "float16" else scale is None

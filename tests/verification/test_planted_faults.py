@@ -144,7 +144,7 @@ def planted(tf, devices):
     step = TrainStep(workload, source, update, engine, config)
     gradients = SerialGradients(config, engine)
     first = [
-        (state.variable, state.variable.numpy()) for state in step.variable_states()
+        (state.variable, state.variable.numpy()) for state in step.list_variables()
     ]
     names = [spec.name for spec in workload.variables]
 

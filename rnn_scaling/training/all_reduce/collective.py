@@ -116,7 +116,7 @@ class WorkerReduce:
         )
         self._hosts = CollectiveGroup((engine.host,), engine.size)
 
-    def total(self, counts: Tensors) -> tf.Tensor:
+    def sum_over_workers(self, counts: Tensors) -> tf.Tensor:
         """Return the sum of a scalar over all towers of all workers, on the host.
 
         Args:
@@ -126,7 +126,7 @@ class WorkerReduce:
             worker_total = tf.add_n(list(counts))
         return self._hosts.reduce([worker_total])[0]
 
-    def most_rows(
+    def find_most_rows(
         self, tower_rows: Sequence[Mapping[str, tf.IndexedSlices]]
     ) -> dict[str, tf.Tensor]:
         """Return the largest number of rows that any tower of any worker has, by name.

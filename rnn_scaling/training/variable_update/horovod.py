@@ -20,7 +20,7 @@ class Horovod(Replicas):
         self._host = setup.engine.host
         self._hvd = horovod.load()
 
-    def total_items(self, items: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+    def count_total_items(self, items: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         return [self._sum_over_workers("items", tf.add_n(list(items)))] * len(items)
 
     def apply(self, tower_gradients: Sequence[Gradients]) -> None:

@@ -14,7 +14,7 @@ from rnn_scaling.training.replica import Replicas
 class Independent(Replicas):
     """Copies of the variables that train independently."""
 
-    def total_items(self, items: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+    def count_total_items(self, items: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         return list(items)
 
 

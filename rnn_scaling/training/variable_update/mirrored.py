@@ -56,9 +56,9 @@ class Mirrored(Replicas):
                 copy[name] = local_variable
         return copies
 
-    def total_items(self, items: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+    def count_total_items(self, items: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         if not self._has_peers:
-            return super().total_items(items)
+            return super().count_total_items(items)
 
         def sum_items(index: int) -> tf.Tensor:
             context = tf.distribute.get_replica_context()

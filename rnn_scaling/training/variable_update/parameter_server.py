@@ -113,14 +113,14 @@ class ParameterServer(VariableUpdate):
                 for tower, device in enumerate(self.devices)
             ]
 
-    def weights(self, tower: int) -> dict[str, tf.Tensor]:
+    def read_weights(self, tower: int) -> dict[str, tf.Tensor]:
         names = [name for name in self._variables if name not in self.embeddings]
         if self._staged:
             return {name: self._staged[tower][name].read_value() for name in names}
         with tf.name_scope("exchange/read/"):
             return {name: self._read(name, self.devices[tower]) for name in names}
 
-    def lookup(self, tower: int, name: str, ids: tf.Tensor) -> tf.Tensor:
+    def read_rows(self, tower: int, name: str, ids: tf.Tensor) -> tf.Tensor:
         if self._staged:
             return tf.gather(self._staged[tower][name], ids)
         with tf.name_scope("exchange/read/"):
@@ -131,7 +131,7 @@ class ParameterServer(VariableUpdate):
     def apply(self, tower_gradients: Sequence[Gradients]) -> None:
         with tf.name_scope("exchange/"):
             self._copy_to_towers()
-            tower_gradients = self.gradients_to_apply(tower_gradients)
+            tower_gradients = self.choose_gradients(tower_gradients)
             summed: dict[str, gradients.Gradient] = {}
             for name in self._parts:
                 summed |= self._sum_parts(
@@ -162,11 +162,11 @@ class ParameterServer(VariableUpdate):
                 summed[variable.name] = gradients.add(list(pieces))
         return summed
 
-    def variable_states(self) -> list[VariableState]:
+    def list_variables(self) -> list[VariableState]:
         states = []
         for name, variables in self._variables.items():
             for variable in variables:
-                slots = self._updater.slots(variable.name)
+                slots = self._updater.list_slots(variable.name)
                 states.append(VariableState(name, None, variable, slots))
         return states
 

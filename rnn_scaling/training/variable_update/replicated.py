@@ -44,17 +44,17 @@ class Replicated(Replicas):
             options.compress_gradients, shapes, engine.devices, self._group
         )
 
-    def total_items(self, items: Tensors) -> list[tf.Tensor]:
+    def count_total_items(self, items: Tensors) -> list[tf.Tensor]:
         if self._workers is None:
-            return super().total_items(items)
-        return [self._workers.total(items)] * len(items)
+            return super().count_total_items(items)
+        return [self._workers.sum_over_workers(items)] * len(items)
 
     def apply(self, tower_gradients: Sequence[Gradients]) -> None:
         with tf.name_scope("exchange/"):
-            exchanged = self._sum_over_towers(self.gradients_to_apply(tower_gradients))
+            exchanged = self._sum_over_towers(self.choose_gradients(tower_gradients))
         super().apply(exchanged)
 
-    def all_reduce(self) -> list[dict[str, Any]]:
+    def describe_all_reduce(self) -> list[dict[str, Any]]:
         return [dataclasses.asdict(segment) for segment in self._segments]
 
     def _sum_over_towers(
@@ -68,7 +68,7 @@ class Replicated(Replicas):
             rows.append({name: grads[name] for name in gathered})
         # Collective operators run in the order of tracing. The numbers of rows come
         # first because they are computed before the backward pass.
-        most_rows = {} if workers is None else workers.most_rows(rows)
+        most_rows = {} if workers is None else workers.find_most_rows(rows)
         names = [name for name in tower_gradients[0] if name not in gathered]
         dense = gradients.map_devices(
             self.devices,
@@ -81,7 +81,7 @@ class Replicated(Replicas):
         ]
         for name in gathered:
             slices = self._change_rows(
-                [tower[name] for tower in rows], self._compression.shrink
+                [tower[name] for tower in rows], self._compression.compress
             )
             if workers is None:
                 summed = gradients.map_devices(

@@ -28,7 +28,7 @@ def test_the_loss_falls_and_the_graph_has_the_flops_of_the_table(
     def step():
         variables = {**weights, **averages}
         values = {key: variable.read_value() for key, variable in variables.items()}
-        logits, moving = network.logits(values, images, tf.constant([0, 0]))
+        logits, moving = network.compute_logits(values, images, tf.constant([0, 0]))
         assert moving.keys() == averages.keys()
         losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
         loss = tf.reduce_mean(losses)

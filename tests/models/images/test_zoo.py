@@ -67,7 +67,7 @@ def products_of(network):
             for spec in (*network.variables, *network.moving)
         }
         images = tensorflow.zeros([1, network.image_size, network.image_size, 3])
-        network.logits(weights, images, tensorflow.constant([0, 0]))
+        network.compute_logits(weights, images, tensorflow.constant([0, 0]))
     products = [op for op in graph.get_operations() if op.type in ("Conv2D", "MatMul")]
     return [
         math.prod(op.outputs[0].shape[:-1]) * math.prod(op.inputs[1].shape)

@@ -126,7 +126,7 @@ def run_trial(out: Path, work_a: int, pairs: int) -> Trial:
 
 
 @contextlib.contextmanager
-def visitors(count: int) -> Iterator[None]:
+def run_visitors(count: int) -> Iterator[None]:
     """Run processes that come and go, while the context lasts."""
     running = []
     try:
@@ -168,7 +168,7 @@ def main() -> None:
         train(options.work)
         return
     trials: dict[str, list[Trial]] = {name: [] for name in WORK_OF_A}
-    with visitors(options.visitors):
+    with run_visitors(options.visitors):
         for number in range(1, options.trials + 1):
             for name, work_a in WORK_OF_A.items():
                 folder = options.out / f"{work_a}-{number}"

@@ -88,7 +88,7 @@ class Variant:
         self.cpu_s.append(time.process_time() - cpu_start)
 
 
-def gradient_sizes(tensors: str, parameters: int) -> list[int]:
+def list_gradient_sizes(tensors: str, parameters: int) -> list[int]:
     """Return the number of elements of each gradient.
 
     Args:
@@ -163,7 +163,7 @@ def run_case(devices: Sequence[str], tensors: str) -> list[Variant]:
     for device in devices:
         tower = []
         with tf.device(device):
-            for size in gradient_sizes(tensors, FLAGS.parameters):
+            for size in list_gradient_sizes(tensors, FLAGS.parameters):
                 tower.append(tf.Variable(tf.ones([size])))
         weights.append(tower)
     variants = []
@@ -178,7 +178,7 @@ def run_case(devices: Sequence[str], tensors: str) -> list[Variant]:
     return variants
 
 
-def table_rows(
+def make_table_rows(
     num_devices: int, tensors: str, variants: Sequence[Variant]
 ) -> list[list]:
     """Return the row of each variant; ratios are medians over the rounds."""
@@ -191,14 +191,16 @@ def table_rows(
             variant.name,
             f"{1e3 * statistics.median(variant.wall_s):.1f}",
             f"{1e3 * statistics.median(variant.cpu_s):.1f}",
-            f"{median_ratio(variant.wall_s, baseline.wall_s):.2f}",
-            f"{median_ratio(variant.cpu_s, baseline.cpu_s):.2f}",
+            f"{compute_median_ratio(variant.wall_s, baseline.wall_s):.2f}",
+            f"{compute_median_ratio(variant.cpu_s, baseline.cpu_s):.2f}",
         ]
         rows.append(cells)
     return rows
 
 
-def median_ratio(seconds: Sequence[float], baseline_s: Sequence[float]) -> float:
+def compute_median_ratio(
+    seconds: Sequence[float], baseline_s: Sequence[float]
+) -> float:
     """Return the median over the rounds of the ratio of two variants."""
     ratios = [own / base for own, base in zip(seconds, baseline_s, strict=True)]
     return statistics.median(ratios)
@@ -226,7 +228,7 @@ def main(argv: Sequence[str]) -> None:
         for tensors in FLAGS.tensors:
             print(f"{count} devices, {tensors} tensors", file=sys.stderr)
             variants = run_case(devices[:count], tensors)
-            rows += table_rows(count, tensors, variants)
+            rows += make_table_rows(count, tensors, variants)
     print(format_table(HEAD, rows, padded=False), end="")
 
 

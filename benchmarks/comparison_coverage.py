@@ -22,7 +22,12 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from benchmarks.simulated import autoregressive, batches, covered, process_rates
+from benchmarks.simulated import (
+    compute_coverage,
+    process_rates,
+    simulate_autoregressive,
+    simulate_batches,
+)
 from rnn_scaling.analysis import confidence, significance
 from rnn_scaling.analysis.comparison import drift
 from rnn_scaling.analysis.confidence import (
@@ -54,7 +59,7 @@ ORDERS = {
 OWN_ORDER = "A B B A B A A B"
 
 
-def places(k: int, order: str = OWN_ORDER) -> tuple[np.ndarray, np.ndarray]:
+def list_places(k: int, order: str = OWN_ORDER) -> tuple[np.ndarray, np.ndarray]:
     """Return the places in time of the runs of both sides, in k pairs."""
     is_reversed = np.resize(ORDERS[order], k)
     first = 2 * np.arange(k)
@@ -63,7 +68,7 @@ def places(k: int, order: str = OWN_ORDER) -> tuple[np.ndarray, np.ndarray]:
     return before, after
 
 
-def tests(repetitions: int, seed: int) -> Iterator[list[str]]:
+def simulate_tests(repetitions: int, seed: int) -> Iterator[list[str]]:
     """Yield the false alarms and the power of the test, by design."""
     designs = (
         (0.0, "A B A B"),
@@ -75,7 +80,7 @@ def tests(repetitions: int, seed: int) -> Iterator[list[str]]:
         for is_paired in (False, True):
             for k in (3, 4, 5, 6, 10):
                 rng = np.random.default_rng([seed, k, is_paired, int(100 * slope)])
-                place_before, place_after = places(k, order)
+                place_before, place_after = list_places(k, order)
                 before = process_rates(rng, repetitions, k)
                 before *= np.exp(-slope * place_before)
                 after = process_rates(rng, repetitions, k)
@@ -125,14 +130,14 @@ def run_rates(
       slowed: Share of the rate that these runs lose.
     """
     is_disturbed = rng.random(num_runs) < share
-    seconds = batches(rng, (num_runs, SKIPPED + MEASURED), 0.5, sigma=0.01)
+    seconds = simulate_batches(rng, (num_runs, SKIPPED + MEASURED), 0.5, sigma=0.01)
     seconds[:, :WARM_UP] *= WARM_UP_FACTOR
-    rates = np.exp(RUNS_APART * autoregressive(rng, (num_runs,), ALIKE))
+    rates = np.exp(RUNS_APART * simulate_autoregressive(rng, (num_runs,), ALIKE))
     rates /= seconds[:, SKIPPED:].mean(axis=1)
     return rates * np.where(is_disturbed, 1 - slowed, 1.0), is_disturbed
 
 
-def disturbed_pairs(
+def simulate_disturbed_pairs(
     rng: np.random.Generator, k: int, share: float, slowed: float, change: float
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return the rates before and after of k pairs, and which pairs are disturbed.
@@ -145,7 +150,7 @@ def disturbed_pairs(
       change: True ratio of the rates after / before.
     """
     rates, is_disturbed = run_rates(rng, 2 * k, share, slowed)
-    before, after = places(k)
+    before, after = list_places(k)
     is_pair_disturbed = is_disturbed[before] | is_disturbed[after]
     return rates[before], change * rates[after], is_pair_disturbed
 
@@ -153,7 +158,7 @@ def disturbed_pairs(
 RULES = ("all pairs", "quiet pairs", "quiet pairs, repeated")
 
 
-def used_pairs(is_disturbed: Sequence[bool], k: int, rule: str) -> list[int]:
+def select_used_pairs(is_disturbed: Sequence[bool], k: int, rule: str) -> list[int]:
     """Return the pairs that a rule uses.
 
     Args:
@@ -179,16 +184,16 @@ def ab(repetitions: int, seed: int) -> Iterator[list[str]]:
                 rng = np.random.default_rng([seed, k, int(100 * share)])
                 intervals = []
                 for _ in range(repetitions):
-                    before, after, disturbed = disturbed_pairs(
+                    before, after, disturbed = simulate_disturbed_pairs(
                         rng, k + math.ceil(k / 2), share, slowed, 1.0
                     )
-                    used = used_pairs(disturbed, k, rule)
+                    used = select_used_pairs(disturbed, k, rule)
                     intervals.append(
                         confidence.compute_paired_ratio(before[used], after[used])
                     )
                 # A change multiplies all rates of one side, and so the interval.
                 found = [CHANGE * interval.low > 1.0 for interval in intervals]
-                coverage = covered(intervals, 1.0)
+                coverage = compute_coverage(intervals, 1.0)
                 half_width = np.median([interval.half_width for interval in intervals])
                 yield [
                     f"{share:.0%}",
@@ -231,7 +236,7 @@ def sweep(repetitions: int, seed: int) -> Iterator[list[str]]:
                 rule,
                 f"{np.median(widths):.1%}",
                 f"{np.percentile(widths, 90):.1%}",
-                f"{covered(intervals, 1.0):.1%}",
+                f"{compute_coverage(intervals, 1.0):.1%}",
             ]
 
 
@@ -249,16 +254,16 @@ MACHINES = {
 HISTORY = 20  # earlier sessions
 
 
-def session_rates(
+def simulate_session_rates(
     rng: np.random.Generator, num_sessions: int, k: int, machine: str
 ) -> list[list[float]]:
     """Return the rates of the runs of some sessions on one of MACHINES."""
     correlation, between = MACHINES[machine]
     if between is None:
-        logs = autoregressive(rng, (num_sessions * k,), correlation)
+        logs = simulate_autoregressive(rng, (num_sessions * k,), correlation)
         logs = logs.reshape(num_sessions, k)
     else:
-        logs = autoregressive(rng, (num_sessions, k), correlation)
+        logs = simulate_autoregressive(rng, (num_sessions, k), correlation)
         logs += between * rng.normal(size=(num_sessions, 1))
     return np.exp(RUNS_APART * logs).tolist()
 
@@ -276,7 +281,7 @@ def change_between(
 
 def change_cells(changes: Sequence[Interval]) -> list[str]:
     """Return false winners, half interval and found changes of equal sides."""
-    false = 1 - covered(changes, 1.0)
+    false = 1 - compute_coverage(changes, 1.0)
     half_width = np.median([change.half_width for change in changes])
     found = np.mean([change.high < CHANGE for change in changes])
     return [f"{false:.1%}", f"{half_width:.1%}", f"{found:.0%}"]
@@ -287,7 +292,7 @@ def assume_drift(before: Sequence[float], after: Sequence[float]) -> drift.Drift
     return drift.assume(compute_shared_scatters([side])[0] for side in (before, after))
 
 
-def sessions(repetitions: int, seed: int) -> Iterator[list[str]]:
+def simulate_sessions(repetitions: int, seed: int) -> Iterator[list[str]]:
     """Yield what `compare` finds between two sessions, by the included drift."""
     repetitions = max(1, repetitions // 4)
     for machine in MACHINES:
@@ -297,7 +302,7 @@ def sessions(repetitions: int, seed: int) -> Iterator[list[str]]:
                 rng = np.random.default_rng([seed, k])
                 changes = []
                 for _ in range(repetitions):
-                    rates = session_rates(rng, HISTORY + 2, k, machine)
+                    rates = simulate_session_rates(rng, HISTORY + 2, k, machine)
                     *earlier, before, after = rates
                     between = None
                     if included != "nothing":
@@ -309,7 +314,7 @@ def sessions(repetitions: int, seed: int) -> Iterator[list[str]]:
             yield [machine, str(k), *cells]
 
 
-def turns(repetitions: int, seed: int) -> Iterator[list[str]]:
+def simulate_turns(repetitions: int, seed: int) -> Iterator[list[str]]:
     """Yield what `compare` finds between sides that were measured as A B B A."""
     repetitions = max(1, repetitions // 4)
     for machine in MACHINES:
@@ -319,7 +324,7 @@ def turns(repetitions: int, seed: int) -> Iterator[list[str]]:
                 rng = np.random.default_rng([seed, k])
                 changes = []
                 for _ in range(repetitions):
-                    four_sessions = session_rates(rng, 4, k, machine)
+                    four_sessions = simulate_session_rates(rng, 4, k, machine)
                     changes.append(compare_turns(four_sessions, has_drift))
                 cells += change_cells(changes)
             yield [machine, str(k), *cells]
@@ -350,7 +355,7 @@ def compare_turns(
 
 PARTS = {
     "turns": (
-        turns,
+        simulate_turns,
         (
             "machine",
             "runs per session",
@@ -363,7 +368,7 @@ PARTS = {
         ),
     ),
     "test": (
-        tests,
+        simulate_tests,
         (
             "drift per run",
             "order",
@@ -392,7 +397,7 @@ PARTS = {
         ("runs disturbed", "used", "half interval", "90 % are below", "coverage"),
     ),
     "sessions": (
-        sessions,
+        simulate_sessions,
         (
             "machine",
             "runs per side",

@@ -23,7 +23,12 @@ from unittest import mock
 import numpy as np
 from absl import app, flags
 
-from benchmarks.simulated import BETWEEN, batches, covered, process_rates
+from benchmarks.simulated import (
+    BETWEEN,
+    compute_coverage,
+    process_rates,
+    simulate_batches,
+)
 from rnn_scaling.analysis import confidence, steady_state
 from rnn_scaling.analysis.confidence import (
     Interval,
@@ -80,7 +85,7 @@ def simulate_processes(repetitions: int, seed: int) -> Iterator[list[str]]:
             # By the interval in use, by blocks, by single batches; another process.
             hits = np.zeros(4)
             half_widths = []
-            for step_s in batches(random, (repetitions, count), correlation):
+            for step_s in simulate_batches(random, (repetitions, count), correlation):
                 half_width = confidence.compute_half_width_over_batches(
                     step_s, np.ones(count)
                 )
@@ -90,8 +95,8 @@ def simulate_processes(repetitions: int, seed: int) -> Iterator[list[str]]:
                 block_size = max(2, math.ceil(count ** (1 / 3)))
                 hits += [
                     abs(error) <= half_width,
-                    abs(error) <= half_width_of_blocks(step_s, block_size),
-                    abs(error) <= half_width_of_blocks(step_s, 1),
+                    abs(error) <= compute_half_width_of_blocks(step_s, block_size),
+                    abs(error) <= compute_half_width_of_blocks(step_s, 1),
                     abs(error + BETWEEN * random.normal()) <= half_width,
                 ]
             shares = [f"{hit / repetitions:.1%}" for hit in hits]
@@ -99,7 +104,7 @@ def simulate_processes(repetitions: int, seed: int) -> Iterator[list[str]]:
             yield [f"{correlation:g}", str(count), *shares, median]
 
 
-def half_width_of_blocks(step_s: np.ndarray, size: int) -> float:
+def compute_half_width_of_blocks(step_s: np.ndarray, size: int) -> float:
     """Return the relative half-width by the means of blocks and Student's t.
 
     Args:
@@ -160,7 +165,7 @@ def simulate_reports(repetitions: int, seed: int) -> Iterator[list[str]]:
             own_speedups = []
             for _ in range(repetitions // 5):
                 rows = simulate_report(random, spreads, design)
-                hits.append([covered([row.rate], 1.0) for row in rows])
+                hits.append([compute_coverage([row.rate], 1.0) for row in rows])
                 speedups += [row.speedup for row in rows]
                 own_speedups += [row.own_speedup for row in rows]
             own_speedups = [each for each in own_speedups if each.half_width]
@@ -236,7 +241,7 @@ def simulate_speedups(repetitions: int, seed: int) -> Iterator[list[str]]:
                     compute_interval_over_runs(four), compute_interval_over_runs(one)
                 )
             )
-            low, high = fieller_interval(four, one)
+            low, high = compute_fieller_interval(four, one)
             fieller_hits.append(low <= speedup <= high)
         efficiencies = [each.scaled(1 / 4) for each in speedups]
         half_widths = [each.half_width for each in speedups]
@@ -250,7 +255,9 @@ def simulate_speedups(repetitions: int, seed: int) -> Iterator[list[str]]:
         ]
 
 
-def fieller_interval(top: np.ndarray, bottom: np.ndarray) -> tuple[float, float]:
+def compute_fieller_interval(
+    top: np.ndarray, bottom: np.ndarray
+) -> tuple[float, float]:
     """Return the ends of Fieller's interval of mean(top) / mean(bottom).
 
     The two sides have one variance, with len(top) + len(bottom) - 2 degrees of freedom.
@@ -273,12 +280,12 @@ def fieller_interval(top: np.ndarray, bottom: np.ndarray) -> tuple[float, float]
 # independent.
 
 
-def lost_rate(r1: float, r4: float) -> float:
+def compute_lost_rate(r1: float, r4: float) -> float:
     """Return the loss."""
     return 4 * r1 - r4
 
 
-def contention(r1: float, i1: float, i4: float) -> float:
+def compute_contention(r1: float, i1: float, i4: float) -> float:
     """Return the loss that independent towers have, too."""
     return 4 * r1 - r1 / i1 * i4
 
@@ -295,8 +302,8 @@ def share_of_exchange(r1: float, r4: float, i1: float, i4: float) -> float:
 
 # Name, function, true rates of its arguments.
 PARTS_OF_LOSS: list[tuple[str, Callable[..., float], tuple[float, ...]]] = [
-    ("loss 4 r1 - r4", lost_rate, (1.0, 2.6)),
-    ("contention 4 r1 (1 - i4 / 4 i1)", contention, (1.0, 1.1, 3.7)),
+    ("loss 4 r1 - r4", compute_lost_rate, (1.0, 2.6)),
+    ("contention 4 r1 (1 - i4 / 4 i1)", compute_contention, (1.0, 1.1, 3.7)),
     ("exchange r1 i4 / i1 - r4", exchange, (1.0, 2.6, 1.1, 3.7)),
     ("share of the exchange in the ideal", share_of_exchange, (1.0, 2.6, 1.1, 3.7)),
 ]
@@ -319,7 +326,7 @@ def simulate_parts_of_loss(repetitions: int, seed: int) -> Iterator[list[str]]:
                 inputs = [compute_interval_over_runs(each) for each in rates]
                 intervals.append(combine(compute, inputs))
                 if number < repetitions // 5:
-                    low, high = interval_of_draws(random, compute, inputs)
+                    low, high = compute_interval_of_draws(random, compute, inputs)
                     hits_of_draws.append(low <= truth <= high)
             half_widths = [each.half_width for each in intervals]
             yield [
@@ -331,7 +338,7 @@ def simulate_parts_of_loss(repetitions: int, seed: int) -> Iterator[list[str]]:
             ]
 
 
-def interval_of_draws(
+def compute_interval_of_draws(
     random: np.random.Generator,
     compute: Callable[..., float],
     inputs: Sequence[Interval],
@@ -382,7 +389,7 @@ def simulate_stopping(repetitions: int, seed: int) -> Iterator[list[str]]:
             _ANALYSES_IN_A_ROW=rule.in_a_row,
         ):
             for _ in range(max(1, repetitions // 10)):
-                step_s = batches(random, (3000,), correlation, sigma)
+                step_s = simulate_batches(random, (3000,), correlation, sigma)
                 is_covered, length = simulate_trainer(step_s, rule.first)
                 hits.append(is_covered)
                 lengths.append(length)
@@ -511,7 +518,9 @@ def simulate_late_ranks(repetitions: int, seed: int) -> Iterator[list[str]]:
         for delay in (0.0, 0.1, 0.15, 0.25):
             hits = 0
             for _ in range(count):
-                ready = batches(random, (num_ranks, num_batches), correlation, 0.05)
+                ready = simulate_batches(
+                    random, (num_ranks, num_batches), correlation, 0.05
+                )
                 late_ranks = find_late_ranks(ready, delay)
                 hits += late_ranks == (0,) if delay else bool(late_ranks)
             shares.append(f"{hits / count:.1%}")
@@ -536,7 +545,7 @@ def find_late_ranks(ready: np.ndarray, delay: float) -> tuple[int, ...]:
 
 def format_coverage(intervals: Sequence[Interval], truth: float) -> str:
     """Return the share of intervals that contain the truth."""
-    return f"{covered(intervals, truth):.1%}"
+    return f"{compute_coverage(intervals, truth):.1%}"
 
 
 def format_half_width(intervals: Sequence[Interval]) -> str:

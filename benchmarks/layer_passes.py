@@ -73,7 +73,9 @@ def write_arrays(folder: Path, options: argparse.Namespace) -> None:
         array.tofile(folder / name)
 
 
-def tensorflow_layer(options: argparse.Namespace, is_own: bool) -> Callable[[], float]:
+def make_tensorflow_layer(
+    options: argparse.Namespace, is_own: bool
+) -> Callable[[], float]:
     """Return one step of this project's layer, which returns the sum of the outputs.
 
     Args:
@@ -147,7 +149,7 @@ def _own_weights(arrays: dict[str, np.ndarray], cell: str) -> tuple[np.ndarray, 
     return kernel.reshape(len(kernel), -1), bias[order].reshape(-1)
 
 
-def torch_layer(options: argparse.Namespace) -> Callable[[], float]:
+def make_torch_layer(options: argparse.Namespace) -> Callable[[], float]:
     """Return one step of PyTorch's layer, which returns the sum of the outputs."""
     import torch
 
@@ -188,7 +190,7 @@ def torch_layer(options: argparse.Namespace) -> Callable[[], float]:
     return step
 
 
-def gemm(options: argparse.Namespace) -> Callable[[], float]:
+def make_gemm(options: argparse.Namespace) -> Callable[[], float]:
     """Return one matrix product."""
     import tensorflow as tf
 
@@ -202,15 +204,17 @@ def run_peer(options: argparse.Namespace) -> None:
     """Serve one peer in this process."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     if options.serve == "torch":
-        step = torch_layer(options)
+        step = make_torch_layer(options)
     elif options.serve == "gemm":
-        step = gemm(options)
+        step = make_gemm(options)
     else:
-        step = tensorflow_layer(options, is_own=options.serve == "own")
+        step = make_tensorflow_layer(options, is_own=options.serve == "own")
     serve(step(), time_each(step))
 
 
-def peer_command(peer: str, options: argparse.Namespace, folder: Path) -> list[str]:
+def make_peer_command(
+    peer: str, options: argparse.Namespace, folder: Path
+) -> list[str]:
     """Write the arrays for a peer, and return the command line that starts it.
 
     Args:
@@ -231,7 +235,7 @@ def peer_command(peer: str, options: argparse.Namespace, folder: Path) -> list[s
     return words
 
 
-def gflop_of_forward(options: argparse.Namespace) -> float:
+def count_gflop_of_forward(options: argparse.Namespace) -> float:
     """Return the GFLOP of the forward pass's products; backward has twice as many."""
     inputs = options.input_dim + options.units
     columns = GATES[options.cell] * options.units
@@ -252,7 +256,8 @@ def main() -> None:
     options.peers = [f"{name} {pass_name}" for name in names for pass_name in PASSES]
     options.peers.append("gemm")
     peers, times = measure_peers(
-        options, lambda peer, npz: peer_command(peer, options, npz.parent / "arrays")
+        options,
+        lambda peer, npz: make_peer_command(peer, options, npz.parent / "arrays"),
     )
     print_table(options, names, [peer.first_loss for peer in peers], times)
 
@@ -307,7 +312,7 @@ def print_table(
     """
     cpu_s = np.median(times[:, :, 1], axis=0)
     gemm_rate = 2 * GEMM_SIZE**3 / 1e9 / cpu_s[-1]
-    gflop = gflop_of_forward(options)
+    gflop = count_gflop_of_forward(options)
     sizes = f"T={options.length} B={options.batch_size} D={options.input_dim}"
     print(f"{options.cell}, {options.dtype}, {sizes} U={options.units}, one core;")
     print(f"GEMM rate {gemm_rate:.0f} GFLOP/s; forward {gflop:.2f} GFLOP.\n")

@@ -106,7 +106,7 @@ def make_record(
     )
 
 
-def simulated_run(
+def simulate_run(
     random: np.random.Generator, num_devices: int, share: float, is_on_one_core: bool
 ) -> RunRecord:
     """Return a run beside other programs that use a share of its cores.
@@ -135,7 +135,7 @@ def simulated_run(
     return make_record(num_devices, slowed * math.exp(error), own, share, 0)
 
 
-def simulation(repetitions: int) -> Iterator[list[str]]:
+def run_simulation(repetitions: int) -> Iterator[list[str]]:
     """Yield how the corrected efficiencies agree with the true one."""
     for share in (0.0, 0.1, 0.25, 0.4):
         for is_on_one_core in (False, True):
@@ -143,35 +143,35 @@ def simulation(repetitions: int) -> Iterator[list[str]]:
             corrected = []
             raw = []
             for _ in range(repetitions):
-                runs = [simulated_run(random, 1, 0.0, False) for _ in range(3)]
+                runs = [simulate_run(random, 1, 0.0, False) for _ in range(3)]
                 for _ in range(3):
-                    runs.append(simulated_run(random, DEVICES, share, is_on_one_core))
-                corrected.append(efficiency(runs))
-                raw.append(uncorrected(runs))
+                    runs.append(simulate_run(random, DEVICES, share, is_on_one_core))
+                corrected.append(find_efficiency(runs))
+                raw.append(compute_uncorrected_efficiency(runs))
             yield [
                 f"{share:.0%}",
                 "on one core" if is_on_one_core else "where cores are free",
                 f"{np.mean(raw):.1%}",
                 f"{np.mean([each.value for each in corrected]):.1%}",
                 f"{np.median([each.half_width for each in corrected]):.1%}",
-                f"{coverage(corrected, TRUE_EFFICIENCY):.1%}",
+                f"{compute_coverage(corrected, TRUE_EFFICIENCY):.1%}",
             ]
 
 
-def row_on(runs: Sequence[RunRecord], num_devices: int) -> Row:
+def find_row(runs: Sequence[RunRecord], num_devices: int) -> Row:
     """Return the row of runs on a number of devices."""
     [row] = [row for row in build_rows(runs) if row.num_devices == num_devices]
     return row
 
 
-def efficiency(runs: Sequence[RunRecord]) -> Interval:
+def find_efficiency(runs: Sequence[RunRecord]) -> Interval:
     """Return the efficiency on DEVICES devices, like a report."""
-    found = row_on(runs, DEVICES).metric(EFFICIENCY)
+    found = find_row(runs, DEVICES).metric(EFFICIENCY)
     assert found is not None
     return found
 
 
-def uncorrected(runs: Sequence[RunRecord]) -> float:
+def compute_uncorrected_efficiency(runs: Sequence[RunRecord]) -> float:
     """Return the efficiency that follows from all batches of all runs."""
     logs = {}
     for num_devices in (1, DEVICES):
@@ -183,7 +183,7 @@ def uncorrected(runs: Sequence[RunRecord]) -> float:
     return math.exp(logs[DEVICES] - logs[1]) / DEVICES
 
 
-def coverage(intervals: Sequence[Interval], truth: float) -> float:
+def compute_coverage(intervals: Sequence[Interval], truth: float) -> float:
     """Return the share of intervals that contain the truth."""
     hits = []
     for each in intervals:
@@ -205,13 +205,13 @@ def train(path: Path, num_devices: int, busy: int) -> RunRecord:
             f"--num_batches={MEASURED}",
             f"--result_file={path}",
         ]
-        with busy_loops(busy):
+        with run_busy_loops(busy):
             subprocess.run(words, check=True, stdout=subprocess.DEVNULL)
     return record.read(path)
 
 
 @contextlib.contextmanager
-def busy_loops(count: int) -> Iterator[None]:
+def run_busy_loops(count: int) -> Iterator[None]:
     """Run endless loops while the context lasts."""
     running = []
     try:
@@ -224,7 +224,7 @@ def busy_loops(count: int) -> Iterator[None]:
             process.wait()
 
 
-def own_share(runs: Sequence[RunRecord], num_devices: int) -> float:
+def compute_own_share(runs: Sequence[RunRecord], num_devices: int) -> float:
     """Return the mean share of the cores that the runs on some devices used."""
     shares = []
     for run in runs:
@@ -234,7 +234,7 @@ def own_share(runs: Sequence[RunRecord], num_devices: int) -> float:
     return float(np.mean(shares))
 
 
-def trial(trials: int, busy: int, out: Path) -> Iterator[list[str]]:
+def run_trials(trials: int, busy: int, out: Path) -> Iterator[list[str]]:
     """Yield the efficiency of each trial."""
     errors = []
     found = []
@@ -244,14 +244,14 @@ def trial(trials: int, busy: int, out: Path) -> Iterator[list[str]]:
             for num_devices in (1, DEVICES):
                 path = out / f"busy{busy}" / f"{number}-{num_devices}.r{repeat}.json"
                 runs.append(train(path, num_devices, busy))
-        corrected = efficiency(runs)
+        corrected = find_efficiency(runs)
         errors.append(math.log(corrected.value / QUIET_EFFICIENCY))
         found.append(corrected)
         yield [
             str(number),
-            f"{own_share(runs, 1):.0%}",
-            f"{own_share(runs, DEVICES):.0%}",
-            f"{uncorrected(runs):.1%}",
+            f"{compute_own_share(runs, 1):.0%}",
+            f"{compute_own_share(runs, DEVICES):.0%}",
+            f"{compute_uncorrected_efficiency(runs):.1%}",
             f"{corrected.value:.1%}",
             " to ".join(f"{end:.1%}" for end in corrected.ends or ()),
         ]
@@ -261,7 +261,7 @@ def trial(trials: int, busy: int, out: Path) -> Iterator[list[str]]:
         "",
         "mean error, deviation",
         f"{np.mean(errors):+.1%}, {np.std(errors, ddof=1):.1%}",
-        f"{coverage(found, QUIET_EFFICIENCY):.0%} contain {QUIET_EFFICIENCY:.1%}",
+        f"{compute_coverage(found, QUIET_EFFICIENCY):.0%} contain {QUIET_EFFICIENCY:.1%}",
     ]
 
 
@@ -292,9 +292,9 @@ def main() -> None:
     options = parser.parse_args()
     for name in options.parts.split(","):
         if name == "simulation":
-            rows = list(simulation(options.repetitions))
+            rows = list(run_simulation(options.repetitions))
         else:
-            rows = list(trial(options.trials, options.busy, options.out))
+            rows = list(run_trials(options.trials, options.busy, options.out))
         print(f"\n{name}\n")
         print(format_table(HEADERS[name], rows), flush=True)
 

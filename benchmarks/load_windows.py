@@ -33,7 +33,7 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.comparison_coverage import places
+from benchmarks.comparison_coverage import list_places
 from rnn_scaling.analysis import confidence, disturbance
 from rnn_scaling.analysis.confidence import Interval
 from rnn_scaling.config.run_config import RunConfig
@@ -97,7 +97,7 @@ TEMPLATE = RunRecord(
 )
 
 
-def ticks(repetitions: int, seed: int) -> Iterator[list[str]]:
+def simulate_ticks(repetitions: int, seed: int) -> Iterator[list[str]]:
     """Simulate the idle times of cores, of which Linux reports whole ticks."""
     random = np.random.default_rng(seed)
     for num_cores in (1, 2, 4, 16, 64):
@@ -120,7 +120,7 @@ def ticks(repetitions: int, seed: int) -> Iterator[list[str]]:
             ]
 
 
-def cost(repetitions: int, seed: int) -> Iterator[list[str]]:
+def measure_cost(repetitions: int, seed: int) -> Iterator[list[str]]:
     """Time one reading of the load."""
     cores = sorted(os.sched_getaffinity(0))
     samples = {
@@ -128,17 +128,17 @@ def cost(repetitions: int, seed: int) -> Iterator[list[str]]:
         "with child processes": load.sample_with_descendants,
     }
     for name, sample in samples.items():
-        reading = _microseconds(functools.partial(sample, cores))
+        reading = _measure_microseconds(functools.partial(sample, cores))
         yield [f"{name}, {len(cores)} cores", reading]
     line = "4321 0 1234 98765 12 0 34 0 0 0"
     text = "\n".join(f"cpu{core} {line}" for core in range(256))
-    reading = _microseconds(lambda: load.parse_stat(text, range(256), 100))
+    reading = _measure_microseconds(lambda: load.parse_stat(text, range(256), 100))
     yield ["text of 256 cores", reading]
     meter = load.WindowMeter(cores, len(cores))
-    yield ["batch within a window", _microseconds(lambda: meter.end_batch(0))]
+    yield ["batch within a window", _measure_microseconds(lambda: meter.end_batch(0))]
 
 
-def _microseconds(function: Callable[[], object]) -> str:
+def _measure_microseconds(function: Callable[[], object]) -> str:
     """Return the fastest time of a call."""
     fastest = min(timeit.repeat(function, number=50, repeat=20))
     return f"{1e6 * fastest / 50:.1f}"
@@ -246,7 +246,7 @@ def _record(
     )
 
 
-def without_windows(made: RunRecord) -> RunRecord:
+def remove_windows(made: RunRecord) -> RunRecord:
     """Return the record with the load of the run only."""
     own_load = dataclasses.replace(made.environment.load, windows=None)
     environment = dataclasses.replace(made.environment, load=own_load)
@@ -261,7 +261,7 @@ def run_rates(random: np.random.Generator, count: int) -> np.ndarray:
     return np.exp(BETWEEN_RUNS * noise)
 
 
-def counted_rates(
+def list_counted_rates(
     groups: Sequence[Sequence[RunRecord]], rule: str
 ) -> list[list[float]]:
     """Return the rates that count, by group.
@@ -271,9 +271,9 @@ def counted_rates(
       rule: One of RULES.
     """
     if rule == "all runs":
-        return list(map(measured_rates, groups))
+        return list(map(list_measured_rates, groups))
     if rule == "quiet runs":
-        groups = [list(map(without_windows, group)) for group in groups]
+        groups = [list(map(remove_windows, group)) for group in groups]
 
     def is_disturbed(group: Sequence[RunRecord]) -> bool:
         return any(map(disturbance.is_disturbed, group))
@@ -289,12 +289,12 @@ def counted_rates(
     return rates
 
 
-def measured_rates(runs: Sequence[RunRecord]) -> list[float]:
+def list_measured_rates(runs: Sequence[RunRecord]) -> list[float]:
     """Return the rates of runs with all of their batches."""
     return [run.throughput.items_per_second for run in runs]
 
 
-def selection(repetitions: int, seed: int) -> Iterator[list[str]]:
+def compare_selections(repetitions: int, seed: int) -> Iterator[list[str]]:
     """Compare the rules for runs with two levels of batches."""
     often = Visitor()
     for share, visitor in (
@@ -324,16 +324,16 @@ def selection(repetitions: int, seed: int) -> Iterator[list[str]]:
 
 
 def _judge(experiments: Sequence[Sequence[RunRecord]], rule: str) -> list[str]:
-    """Return the cells of `selection` for one rule."""
+    """Return the cells of `compare_selections` for one rule."""
     num_counted = []
     intervals: list[Interval] = []
     widths = []
     for made in experiments:
-        pairs = [(made[i], made[j]) for i, j in zip(*places(PAIRS))]
-        rates = np.array(counted_rates(pairs, rule))
+        pairs = [(made[i], made[j]) for i, j in zip(*list_places(PAIRS))]
+        rates = np.array(list_counted_rates(pairs, rule))
         num_counted.append(len(rates))
         intervals.append(confidence.compute_paired_ratio(rates[:, 0], rates[:, 1]))
-        repeats = counted_rates([[run] for run in made[:REPEATS]], rule)
+        repeats = list_counted_rates([[run] for run in made[:REPEATS]], rule)
         repeated = confidence.compute_interval_over_runs([rate for (rate,) in repeats])
         widths.append(repeated.half_width / repeated.value)
     is_false = [not interval.low <= 1.0 <= interval.high for interval in intervals]
@@ -370,14 +370,14 @@ def steady(repetitions: int, seed: int) -> Iterator[list[str]]:
             ]
 
 
-def trial(repetitions: int, seed: int) -> Iterator[list[str]]:
+def run_trials(repetitions: int, seed: int) -> Iterator[list[str]]:
     """Run the trainer alone and beside a process that runs 2 s and pauses 3 s."""
     core = max(os.sched_getaffinity(0))
     all_ratios = []
     quiet_ratios = []
     for number in range(1, 1 + TRIALS):
         alone = _train(core)
-        with _visits(core):
+        with _run_visitor(core):
             beside = _train(core)
         base = disturbance.compute_counted_rate(alone)
         all_ratios.append(beside.throughput.items_per_second / base)
@@ -419,7 +419,7 @@ def _train(core: int) -> RunRecord:
 
 
 @contextlib.contextmanager
-def _visits(core: int) -> Iterator[None]:
+def _run_visitor(core: int) -> Iterator[None]:
     """Run a process on the core that works 2 s and pauses 3 s."""
     script = (
         "import time\n"
@@ -437,11 +437,11 @@ def _visits(core: int) -> Iterator[None]:
 
 
 PARTS = {
-    "ticks": ticks,
-    "cost": cost,
-    "selection": selection,
+    "ticks": simulate_ticks,
+    "cost": measure_cost,
+    "selection": compare_selections,
     "steady": steady,
-    "trial": trial,
+    "trial": run_trials,
 }
 
 

@@ -162,7 +162,7 @@ def _list_cases_of_cut(public: PublicCurve, num_fitted: int) -> Iterator[Case]:
     by_law = []
     for law in scaling_laws.LAWS:
         by_law.append(
-            scaling_laws.extrapolated(
+            scaling_laws.extrapolate(
                 law, devices, rates, public.curve.scaling, np.array(more)
             )
         )
@@ -171,7 +171,7 @@ def _list_cases_of_cut(public: PublicCurve, num_fitted: int) -> Iterator[Case]:
         yield Case(public, fitted, truth, predicted[number], rates_by_law, reason)
 
 
-def weighted_quantile(
+def compute_weighted_quantile(
     values: Sequence[float], weights: Sequence[float], share: float
 ) -> float:
     """Return the smallest value that at least a share of the weight does not exceed."""
@@ -200,14 +200,14 @@ def score(cases: Sequence[Case], unit: Callable[[Case], object] = id) -> list[st
     cells.append(f"{inside:.0%}")
     cells.append(f"{share_inside_by_document(answered):.0%}")
     errors = [case.error_of(case.predicted.value) for case in answered]
-    cells.append(f"{weighted_quantile(errors, weights, 0.5):.1%}")
-    cells.append(f"{weighted_quantile(errors, weights, 0.9):.1%}")
+    cells.append(f"{compute_weighted_quantile(errors, weights, 0.5):.1%}")
+    cells.append(f"{compute_weighted_quantile(errors, weights, 0.9):.1%}")
     half_widths = [case.half_width for case in answered]
-    cells.append(f"{weighted_quantile(half_widths, weights, 0.5):.0%}")
+    cells.append(f"{compute_weighted_quantile(half_widths, weights, 0.5):.0%}")
     for number in range(len(scaling_laws.LAWS)):
         errors = [case.error_of(case.rates_by_law[number]) for case in answered]
-        median = weighted_quantile(errors, weights, 0.5)
-        largest = weighted_quantile(errors, weights, 0.9)
+        median = compute_weighted_quantile(errors, weights, 0.5)
+        largest = compute_weighted_quantile(errors, weights, 0.9)
         cells.append(f"{median:.1%} / {largest:.1%}")
     return cells
 

@@ -6,7 +6,7 @@ They are in docs/results/prediction/public.csv. A line of the file is a curve. C
     table     model, hardware, precision, mode
     group     seeds, tf_cnn_benchmarks, Horovod, NVIDIA or other
     scaling   weak or strong
-    half      seeds, development or test; see `half_of`
+    half      seeds, development or test; see `find_half`
     quantity  rate, rate per device, or time (of a fixed amount of work)
     devices   numbers of devices, in rising order
     printed   the numbers as the source prints them, without separators of thousands
@@ -42,7 +42,7 @@ def read(path: Path = PATH) -> list[PublicCurve]:
         return [_parse_curve(row) for row in csv.DictReader(file)]
 
 
-def half_of(source: str, group: str) -> str:
+def find_half(source: str, group: str) -> str:
     """Return the half to which a source belongs, one of HALVES.
 
     The parity of its SHA-256 decides between development and test.

@@ -138,7 +138,7 @@ def read_asv(folder: Path) -> list[np.ndarray]:
     return [values for values in series if len(values) >= STRETCH]
 
 
-def quiet_stretches(
+def find_quiet_stretches(
     all_series: list[np.ndarray], all_cuts: Sequence[Cuts]
 ) -> list[np.ndarray]:
     """Return the first stretch of each series in which no tool found a change."""
@@ -186,7 +186,9 @@ def score_known_changes(tools: dict, stretches: list[np.ndarray]) -> str:
     return format_table([*head, *found_with], lines)
 
 
-def true_positives(marked: set[int], found: set[int], margin: int = MARGIN) -> int:
+def count_true_positives(
+    marked: set[int], found: set[int], margin: int = MARGIN
+) -> int:
     """Return how many marked changes have a found one within the margin, one to one."""
     left = set(found)
     count = 0
@@ -198,7 +200,7 @@ def true_positives(marked: set[int], found: set[int], margin: int = MARGIN) -> i
     return count
 
 
-def precision_and_recall(
+def compute_precision_and_recall(
     marks: list[set[int]], cuts: list[int], margin: int = MARGIN
 ) -> tuple[float, float]:
     """Return the scores against the marks of all persons."""
@@ -206,12 +208,14 @@ def precision_and_recall(
     found = {0, *cuts}
     marked = [{0, *places} for places in marks]
     everything = set.union(*marked)
-    precision = true_positives(everything, found, margin) / len(found)
-    recalls = [true_positives(places, found, margin) / len(places) for places in marked]
+    precision = count_true_positives(everything, found, margin) / len(found)
+    recalls = [
+        count_true_positives(places, found, margin) / len(places) for places in marked
+    ]
     return precision, float(np.mean(recalls))
 
 
-def mean_scores(scores: list[tuple[float, float]]) -> list[str]:
+def format_mean_scores(scores: list[tuple[float, float]]) -> list[str]:
     """Return the mean precision, recall and F1."""
     f1 = [2 * precision * recall / (precision + recall) for precision, recall in scores]
     return [f"{value:.2f}" for value in (*np.mean(scores, axis=0), np.mean(f1))]
@@ -240,8 +244,8 @@ def score_marked_changes(tools: dict, folder: Path) -> str:
         all_marks.append(marks)
     lines = []
     for tool, search in tools.items():
-        scores = list(map(precision_and_recall, all_marks, search(all_series)))
-        lines.append([tool, *mean_scores(scores)])
+        scores = list(map(compute_precision_and_recall, all_marks, search(all_series)))
+        lines.append([tool, *format_mean_scores(scores)])
     title = f"{len(all_series)} series"
     return format_table([title, "Precision", "Recall", "F1"], lines)
 
@@ -257,17 +261,17 @@ def score_alerts(tools: dict, folder: Path) -> str:
         for more in (*ALERT_MORE_ENTRIES, len(confirmed[0][0])):
             parts = [values[: max(marks) + more + 1] for values, marks in confirmed]
             found = [
-                true_positives(marks, set(cuts), ALERT_MARGIN)
+                count_true_positives(marks, set(cuts), ALERT_MARGIN)
                 for cuts, (_, marks) in zip(search(parts), confirmed)
             ]
             line.append(f"{sum(found)} of {sum(len(marks) for _, marks in confirmed)}")
         raised = sum(bool(cuts) for cuts in search(rejected))
         scores = [
-            precision_and_recall([marks], cuts, ALERT_MARGIN)
+            compute_precision_and_recall([marks], cuts, ALERT_MARGIN)
             for cuts, (_, marks) in zip(search([v for v, _ in annotated]), annotated)
         ]
         line.append(f"{raised} of {len(rejected)}")
-        lines.append([*line, *mean_scores(scores)])
+        lines.append([*line, *format_mean_scores(scores)])
     head = [f"confirmed found with {more} more" for more in ALERT_MORE_ENTRIES]
     head += ["confirmed found", "rejected raised", "Precision", "Recall", "F1"]
     return format_table(["Tool", *head], lines)
@@ -286,7 +290,7 @@ def score_test_data(tools: dict, python: str) -> str:
         alarms = collections.defaultdict(list)
         for (kind, _, marks), cuts in zip(made, search(all_series)):
             group = "steps" if kind in STEPS else "steady" if kind in STEADY else kind
-            matched = true_positives(set(marks), set(cuts))
+            matched = count_true_positives(set(marks), set(cuts))
             found[group] += [True] * matched + [False] * (len(marks) - matched)
             alarms[group].append(len(cuts) > (matched if group == "steps" else 0))
         line = [tool, share(found["steps"])]
@@ -331,7 +335,7 @@ def main() -> None:
         series = read_asv(args.asv)
         order = generator.permutation(len(series))[: args.series]
         series = [series[index] for index in order]
-        stretches = quiet_stretches(
+        stretches = find_quiet_stretches(
             series, [search(series) for search in tools.values()]
         )
         print(

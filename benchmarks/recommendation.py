@@ -113,7 +113,7 @@ def has_false_statement(ranking: Ranking[int], true_rates: Mapping[int, float]) 
     return False
 
 
-def table_row(
+def make_table_row(
     name: str, rates: list[float], noise: Noise, repetitions: int, seed: int
 ) -> list[str]:
     """Return the row of some candidates."""
@@ -129,7 +129,7 @@ def main(argv: list[str]) -> None:
     rows = []
     for noise in NOISES:
         for name, rates in TRUTHS.items():
-            row = table_row(name, rates, noise, FLAGS.repetitions, FLAGS.seed)
+            row = make_table_row(name, rates, noise, FLAGS.repetitions, FLAGS.seed)
             rows.append(row)
     print(format_table(HEAD, rows, padded=False))
 

@@ -75,9 +75,9 @@ def main() -> None:
     check_peers(options)
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: options.threads])
     peers, times = measure_peers(
-        options, lambda name, npz: peer_command(name, options, npz)
+        options, lambda name, npz: make_peer_command(name, options, npz)
     )
-    rows = table_rows(options.batch_size, peers, times)
+    rows = make_table_rows(options.batch_size, peers, times)
     print(format_table(HEAD, rows, padded=False), end="")
 
 
@@ -124,7 +124,7 @@ def check_peers(options: argparse.Namespace) -> None:
         )
 
 
-def peer_command(name: str, options: argparse.Namespace, npz: Path) -> list[str]:
+def make_peer_command(name: str, options: argparse.Namespace, npz: Path) -> list[str]:
     """Return the command line that starts a peer.
 
     Args:
@@ -234,7 +234,9 @@ def start_keras(options: argparse.Namespace) -> tuple[float, TimeSteps]:
     return fit(1), time_steps
 
 
-def table_rows(batch_size: int, peers: list[Peer], times: np.ndarray) -> list[list]:
+def make_table_rows(
+    batch_size: int, peers: list[Peer], times: np.ndarray
+) -> list[list]:
     """Return the row of each peer.
 
     Args:

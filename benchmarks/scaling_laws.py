@@ -36,7 +36,7 @@ TERMS: dict[tuple[str, str], Terms] = {
 }
 
 
-def extrapolated(
+def extrapolate(
     law: str, n: np.ndarray, rates: np.ndarray, scaling: str, more: np.ndarray
 ) -> np.ndarray:
     """Return the rates that a fitted law has on more devices.

@@ -111,7 +111,7 @@ def choose_rounds(
             yield "at random", sorted(chosen.tolist())
 
 
-def coverage(series: Series, seed: int, draws: int) -> Iterator[list[str]]:
+def list_coverage(series: Series, seed: int, draws: int) -> Iterator[list[str]]:
     """Intervals from a part of the rounds that hold the mean of all independent rounds."""
     random = np.random.default_rng(seed)
     whole = {row.key: row for row in series.choose(range(series.rounds))}
@@ -123,10 +123,10 @@ def coverage(series: Series, seed: int, draws: int) -> Iterator[list[str]]:
     yield ["rate", "1, over its batches", "", format_share(hits), ""]
     for size in SIZES:
         if size < series.rounds:
-            yield from _coverage_of_size(series, whole, size, random, draws)
+            yield from _list_coverage_of_size(series, whole, size, random, draws)
 
 
-def _coverage_of_size(
+def _list_coverage_of_size(
     series: Series,
     whole: Mapping[Hashable, Row],
     size: int,
@@ -158,7 +158,7 @@ def _coverage_of_size(
         yield [name, str(size), how, format_share(hits[name, how]), width]
 
 
-def alarms(series: Series) -> Iterator[list[str]]:
+def list_alarms(series: Series) -> Iterator[list[str]]:
     """Runs and the next runs of a configuration that are called different."""
     for size in SIZES:
         if 2 * size > series.rounds:
@@ -188,7 +188,7 @@ def change_between_sessions(
     return change_between(before, after, assume(scatters))
 
 
-def drift(series: Series) -> Iterator[list[str]]:
+def list_drift(series: Series) -> Iterator[list[str]]:
     """How alike neighbours in time are: 0 if processes are independent."""
     for row in series.rows:
         logs = np.log(rows.run_rates(row.good_runs))
@@ -207,7 +207,7 @@ def drift(series: Series) -> Iterator[list[str]]:
         ]
 
 
-def agreement(sweeps: Sequence[Series]) -> Iterator[list[str]]:
+def list_agreement(sweeps: Sequence[Series]) -> Iterator[list[str]]:
     """Pairs of sweeps that agree within the interval of their difference (aim: 95 %)."""
     for name, find in QUANTITIES.items():
         hits = []
@@ -226,7 +226,7 @@ def agreement(sweeps: Sequence[Series]) -> Iterator[list[str]]:
             yield [name, str(len(hits)), format_share(hits), width]
 
 
-def efficiencies(sweeps: Sequence[Series]) -> Iterator[list[str]]:
+def list_efficiencies(sweeps: Sequence[Series]) -> Iterator[list[str]]:
     """Efficiency in each sweep, in percent."""
     for row in sweeps[0].rows:
         if row.num_devices == 1:
@@ -300,28 +300,28 @@ def main(argv: list[str]) -> None:
 
 def print_sweeps(sweeps: Sequence[Series], names: Sequence[str]) -> None:
     """Print the tables of several sweeps."""
-    print(f"\n{efficiencies.__doc__}\n")
-    print(format_table(["configuration", *names], list(efficiencies(sweeps))))
-    print(f"\n{agreement.__doc__}\n")
+    print(f"\n{list_efficiencies.__doc__}\n")
+    print(format_table(["configuration", *names], list(list_efficiencies(sweeps))))
+    print(f"\n{list_agreement.__doc__}\n")
     head = ["quantity", "pairs", "agree", "± (median)"]
-    print(format_table(head, list(agreement(sweeps))))
+    print(format_table(head, list(list_agreement(sweeps))))
 
 
 def print_one_sweep(series: Series) -> None:
     """Print the tables of one sweep."""
     print(f"{len(series.rows)} configurations, {series.rounds} rounds")
-    print(f"\n{coverage.__doc__}\n")
+    print(f"\n{list_coverage.__doc__}\n")
     head = ["quantity", "processes", "taken", "holds the mean of all", "± (median)"]
-    print(format_table(head, list(coverage(series, FLAGS.seed, FLAGS.draws))))
-    print(f"\n{alarms.__doc__}\n")
+    print(format_table(head, list(list_coverage(series, FLAGS.seed, FLAGS.draws))))
+    print(f"\n{list_alarms.__doc__}\n")
     head = [
         "runs a side",
         "comparisons",
         "called different",
         f"regression beyond {LIMIT:.0%}",
     ]
-    print(format_table(head, list(alarms(series))))
-    print(f"\n{drift.__doc__}\n")
+    print(format_table(head, list(list_alarms(series))))
+    print(f"\n{list_drift.__doc__}\n")
     head = [
         "configuration",
         "processes",
@@ -329,7 +329,7 @@ def print_one_sweep(series: Series) -> None:
         "scatter of neighbours",
         "correlation of neighbours",
     ]
-    print(format_table(head, list(drift(series))))
+    print(format_table(head, list(list_drift(series))))
 
 
 # Tests import several benchmarks into one process, so flags are defined only here.

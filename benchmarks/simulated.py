@@ -13,7 +13,7 @@ BETWEEN = 0.03  # standard deviation of a process's log rate
 WITHIN = 0.05  # standard deviation of a batch's log time
 
 
-def autoregressive(
+def simulate_autoregressive(
     rng: np.random.Generator, shape: tuple[int, ...], correlation: float
 ) -> np.ndarray:
     """Return standard normal numbers [..., n], each like the one before it."""
@@ -26,14 +26,16 @@ def autoregressive(
     return values
 
 
-def batches(
+def simulate_batches(
     rng: np.random.Generator,
     shape: tuple[int, ...],
     correlation: float,
     sigma: float = WITHIN,
 ) -> np.ndarray:
     """Return seconds [..., n] with mean 1 and autoregressive log noise."""
-    return np.exp(sigma * autoregressive(rng, shape, correlation) - sigma**2 / 2)
+    return np.exp(
+        sigma * simulate_autoregressive(rng, shape, correlation) - sigma**2 / 2
+    )
 
 
 def process_rates(
@@ -59,11 +61,11 @@ def process_rates(
         effect = rng.standard_t(tails, size=(repetitions, k)) / math.sqrt(
             tails / (tails - 2)
         )
-    mean_s = batches(rng, (repetitions, k, 20), 0.5).mean(axis=-1)
+    mean_s = simulate_batches(rng, (repetitions, k, 20), 0.5).mean(axis=-1)
     return truth * np.exp(between * effect) / mean_s
 
 
-def covered(intervals: Iterable[Interval], truth: float) -> float:
+def compute_coverage(intervals: Iterable[Interval], truth: float) -> float:
     """Return the share of intervals that contain the truth."""
     hits = []
     for each in intervals:

@@ -142,7 +142,7 @@ NOISES: dict[str, Noise] = {
 NOISES_OF_OTHER_SERIES = ("white", "AR(1) 0.5")
 
 
-def mser5_cut(y: np.ndarray) -> int | None:
+def find_mser5_cut(y: np.ndarray) -> int | None:
     """Return the cut of MSER-5: the one of least standard error of means of 5 batches.
 
     Source: White, "An Effective Truncation Heuristic for Bias Reduction in Simulation
@@ -220,7 +220,7 @@ def judge(
         cuts = {
             "found": state.start,
             "skip 10": NUM_SKIPPED,
-            "MSER-5": mser5_cut(np.log(step_s / words)) or 0,
+            "MSER-5": find_mser5_cut(np.log(step_s / words)) or 0,
         }
         for method, cut in cuts.items():
             if case.level_s is not None and cut is not None:

@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 from absl import app, flags
 
-from benchmarks.simulated import batches
+from benchmarks.simulated import simulate_batches
 from rnn_scaling.analysis.comparison import step_times
 from rnn_scaling.analysis.metrics import PERCENTILE_BATCHES
 
@@ -79,7 +79,7 @@ def simulate_side(
       between: One of BETWEEN_RUNS.
     """
     shape = (design.runs, design.batches)
-    seconds = batches(rng, shape, design.correlation)
+    seconds = simulate_batches(rng, shape, design.correlation)
     seconds = seconds * np.exp(between * rng.normal(size=(design.runs, 1)))
     if tail == "slow":
         seconds *= 3.0 ** (rng.random(shape) < 0.01)
@@ -112,7 +112,7 @@ def resample_percentiles(
     return np.array(logs)[chosen, np.arange(RESAMPLES)].mean(axis=0)
 
 
-def table_row(
+def make_table_row(
     tail: str, between: float, design: Design, repetitions: int, seed: int
 ) -> list[str]:
     """Return the row of one tail and design."""
@@ -157,7 +157,7 @@ def main(argv: list[str]) -> None:
     print(f"{FLAGS.repetitions} repetitions, seed {FLAGS.seed}\n")
     print(f"| {' | '.join(HEAD)} |\n|{'---|' * len(HEAD)}")
     for tail, between, design in itertools.product(TAILS, BETWEEN_RUNS, DESIGNS):
-        row = table_row(tail, between, design, FLAGS.repetitions, FLAGS.seed)
+        row = make_table_row(tail, between, design, FLAGS.repetitions, FLAGS.seed)
         print(f"| {' | '.join(row)} |", flush=True)
 
 

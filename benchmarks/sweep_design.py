@@ -19,7 +19,7 @@ from typing import NamedTuple
 import numpy as np
 from absl import app, flags
 
-from benchmarks.simulated import batches, covered
+from benchmarks.simulated import compute_coverage, simulate_batches
 from rnn_scaling.analysis.confidence import (
     Interval,
     compute_interval_over_batches,
@@ -108,7 +108,7 @@ def sweep(
     ordered = plan.interleave(runs, rounds or MAX_ROUNDS)
     for number, run in enumerate(ordered, start=1):
         machine = drift.correlation * machine + innovation * random.normal()
-        step_s = batches(random, (NUM_BATCHES,), 0.5)
+        step_s = simulate_batches(random, (NUM_BATCHES,), 0.5)
         log_rate = between[run.flags["num_devices"] - 1] * random.normal() + machine
         logs[run.name].append(log_rate - math.log(step_s.mean()))
         rates_of_one_run[run.name] = compute_interval_over_batches(
@@ -175,11 +175,11 @@ def judge(
         drift,
         str(rounds) if rounds else f"{MIN_ROUNDS} to {MAX_ROUNDS}",
         f"{np.mean([answer.rounds for answer in answers]):.1f}",
-        f"{covered(efficiencies, 1.0):.0%}",
+        f"{compute_coverage(efficiencies, 1.0):.0%}",
         f"{100 * half_width:.1f}",
         f"{100 * deviation:.1f}",
-        f"{covered(differences, 1.0):.0%}",
-        f"{covered(rates, 1.0):.0%}",
+        f"{compute_coverage(differences, 1.0):.0%}",
+        f"{compute_coverage(rates, 1.0):.0%}",
     ]
 
 

@@ -87,9 +87,11 @@ def main() -> None:
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: options.threads])
     os.environ.update(STEADY_MEMORY)
     peers, times = measure_peers(
-        options, lambda name, npz: peer_command(name, options, npz)
+        options, lambda name, npz: make_peer_command(name, options, npz)
     )
-    print(format_table(HEAD, table_rows(options, peers, times), padded=False), end="")
+    print(
+        format_table(HEAD, make_table_rows(options, peers, times), padded=False), end=""
+    )
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -149,7 +151,7 @@ def add_network_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def peer_command(name: str, options: argparse.Namespace, npz: Path) -> list[str]:
+def make_peer_command(name: str, options: argparse.Namespace, npz: Path) -> list[str]:
     """Return the command line that starts a peer.
 
     Args:
@@ -258,7 +260,7 @@ def start_gemm(options: argparse.Namespace) -> tuple[float, TimeSteps]:
     return gflop, time_each(step)
 
 
-def table_rows(
+def make_table_rows(
     options: argparse.Namespace, peers: list[Peer], times: np.ndarray
 ) -> list[list]:
     """Return the row of each peer.

@@ -68,25 +68,25 @@ def test_every_command_and_flag_exists(path):
 
 
 CHECK = runpy.run_path(str(ROOT / "tools/docs/check.py"))
-GROUPS = CHECK["groups_of"](DOCUMENTS)
+GROUPS = CHECK["group_pages"](DOCUMENTS)
 
 
 @pytest.fixture(scope="module")
 def served():
     """Return the socket of a process that runs the suite's commands."""
-    with CHECK["server"]() as socket:
+    with CHECK["start_server"]() as socket:
         yield socket
 
 
 @pytest.mark.parametrize("group", GROUPS, ids=lambda group: group[0][0].name)
 def test_a_page_shows_what_its_commands_print(group, served):
-    assert CHECK["faults_of"](group, served) == []
+    assert CHECK["run_group"](group, served) == []
 
 
 def test_the_load_of_the_machine_does_not_change_what_a_page_shows():
     quiet = "| 21 | 3 |\n\nwords: all"
     loaded = "| 40† | 3 |\n\n- † corrected; measured: 20 words/s.\n\nwords: all"
-    normalized = CHECK["normalized"]
+    normalized = CHECK["normalize"]
     assert normalized(loaded, True) == normalized(quiet, True)
     assert normalized(loaded) != normalized(quiet)
 
@@ -99,7 +99,7 @@ def test_pages_share_a_run_only_if_all_their_commands_are_equal(tmp_path):
         page = tmp_path / f"{number}.md"
         page.write_text(text)
         pages.append(page)
-    groups = CHECK["groups_of"](pages)
+    groups = CHECK["group_pages"](pages)
     assert [[page for page, _ in group] for group in groups] == [pages[:2], pages[2:]]
 
 
@@ -111,7 +111,7 @@ def test_a_served_command_has_the_folder_streams_and_status_of_its_client(
     served, tmp_path, words, status, text
 ):
     done = subprocess.run(
-        [*CHECK["program_words"](served), *words],
+        [*CHECK["list_program_words"](served), *words],
         cwd=tmp_path,
         capture_output=True,
         text=True,
@@ -122,15 +122,15 @@ def test_a_served_command_has_the_folder_streams_and_status_of_its_client(
 
 def test_a_command_is_skipped_only_with_a_reason():
     block = "./run.sh links   # takes a minute\n./run.sh report a \\\n    --full\n"
-    commands = CHECK["commands_of"](block)
+    commands = CHECK["list_commands"](block)
     assert [command.reason for command in commands] == ["takes a minute", ""]
-    whole = CHECK["commands_of"]("# needs a GPU\na\nb  # exit status 2\n")
+    whole = CHECK["list_commands"]("# needs a GPU\na\nb  # exit status 2\n")
     assert [command.reason for command in whole] == ["needs a GPU", "needs a GPU"]
     assert [command.status for command in whole] == [0, 2]
 
 
 def test_a_wrong_output_is_a_fault():
-    difference = CHECK["difference"]
+    difference = CHECK["compare_output"]
     printed = "| a |\n|---|\n| 1 ± 2 |\n\nlong sentence\nlast\n"
     shown = "| a |\n|-------|\n| 1 ± 2 |\n...\nsentence last\n"
     assert difference(shown, printed) == ""
@@ -141,7 +141,7 @@ def test_a_wrong_output_is_a_fault():
 
 
 def test_a_failing_command_and_a_wrong_output_are_faults(tmp_path):
-    step_of = CHECK["steps_of"]
+    step_of = CHECK["list_steps"]
     block = "```bash\necho a; false{}\n```\n\n```text\n{}\n```\n"
     for comment, shown, is_right in [
         ("  # exit status 1", "a", True),
@@ -149,8 +149,8 @@ def test_a_failing_command_and_a_wrong_output_are_faults(tmp_path):
         ("", "a", False),
     ]:
         [step] = step_of(block.format(comment, shown))
-        done = CHECK["output_of"](step, tmp_path)
-        assert (CHECK["fault_of"](step, done) == "") == is_right
+        done = CHECK["run_script"](step, tmp_path)
+        assert (CHECK["find_fault"](step, done) == "") == is_right
 
 
 LINKS = runpy.run_path(str(ROOT / "tools/docs/links.py"))
@@ -162,7 +162,7 @@ def test_every_link_leads_somewhere(capsys):
 
 def test_a_broken_link_or_path_is_a_fault():
     find_fault = LINKS["link_fault"]
-    find_missing = LINKS["missing_paths"]
+    find_missing = LINKS["list_missing_paths"]
     readme = ROOT / "README.md"
     for link in ("docs/none.md", "#none", "docs/sweeps.md#none", "docs/none.png"):
         assert link in find_fault(readme, link)

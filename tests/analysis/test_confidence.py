@@ -292,7 +292,7 @@ def test_equal_rates_do_not_differ():
 
 @pytest.mark.parametrize("correlation, n", [(0.0, 20), (0.0, 200), (0.5, 200)])
 def test_simulated_coverage_of_one_process(correlation, n):
-    step_s = simulated.batches(np.random.default_rng(1), (500, n), correlation)
+    step_s = simulated.simulate_batches(np.random.default_rng(1), (500, n), correlation)
     widths = [
         confidence.compute_half_width_over_batches(row, np.ones(n)) for row in step_s
     ]

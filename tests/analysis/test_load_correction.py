@@ -214,13 +214,14 @@ def test_corrected_efficiencies_contain_the_truth():
     random = np.random.default_rng(1)
     found = []
     for _ in range(40):
-        runs = [
-            correction_trials.simulated_run(random, 1, 0.0, False) for _ in range(3)
-        ]
+        runs = [correction_trials.simulate_run(random, 1, 0.0, False) for _ in range(3)]
         for _ in range(3):
-            runs.append(correction_trials.simulated_run(random, 2, 0.25, False))
-        found.append(correction_trials.efficiency(runs))
-    assert correction_trials.coverage(found, correction_trials.TRUE_EFFICIENCY) > 0.9
+            runs.append(correction_trials.simulate_run(random, 2, 0.25, False))
+        found.append(correction_trials.find_efficiency(runs))
+    assert (
+        correction_trials.compute_coverage(found, correction_trials.TRUE_EFFICIENCY)
+        > 0.9
+    )
     assert np.median([each.half_width for each in found]) < 0.08
 
 

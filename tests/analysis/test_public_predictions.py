@@ -25,7 +25,7 @@ def test_the_file_of_public_tables_is_sound():
         assert len(devices) >= 3 and devices == sorted(set(devices)), public.curve
         assert public.group in public_tables.GROUPS
         assert public.curve.scaling in (WEAK, STRONG)
-        assert public.half == public_tables.half_of(public.curve.source, public.group)
+        assert public.half == public_tables.find_half(public.curve.source, public.group)
         assert all(0 < point.rounding <= 0.5 for point in public.curve.points), (
             public.curve
         )

@@ -12,7 +12,7 @@ from benchmarks import real_histories
     "marked, found, count", [({0, 50}, {0, 56}, 1), ({0, 50, 52}, {0, 51}, 2)]
 )
 def test_each_found_change_proves_one_marked_change(marked, found, count):
-    assert real_histories.true_positives(marked, found) == count
+    assert real_histories.count_true_positives(marked, found) == count
 
 
 def test_asv_results_are_read_in_the_order_of_commits(tmp_path):

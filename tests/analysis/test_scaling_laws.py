@@ -17,12 +17,12 @@ OWN = {
 @pytest.mark.parametrize("law, scaling", OWN)
 def test_a_law_extrapolates_its_own_curve(law, scaling):
     truth = OWN[law, scaling]
-    found = scaling_laws.extrapolated(law, FEW, truth(FEW), scaling, MORE)
+    found = scaling_laws.extrapolate(law, FEW, truth(FEW), scaling, MORE)
     np.testing.assert_allclose(found, truth(MORE), rtol=1e-6)
 
 
 @pytest.mark.parametrize("law", ["USL", "ring"])
 def test_no_coefficient_is_negative(law):
     """Rates above the ideal would need one; the fit is then the ideal line."""
-    found = scaling_laws.extrapolated(law, FEW, np.array([1.0, 2.2, 4.8]), WEAK, MORE)
+    found = scaling_laws.extrapolate(law, FEW, np.array([1.0, 2.2, 4.8]), WEAK, MORE)
     assert np.all(np.diff(found / MORE) == pytest.approx(0))

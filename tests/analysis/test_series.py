@@ -51,7 +51,7 @@ def test_a_part_is_judged_as_if_the_whole_did_not_hold_it():
 
 def test_processes_that_do_not_drift_are_covered():
     table = list(
-        series.coverage(series.build_series(recorded(rounds=16)), seed=1, draws=20)
+        series.list_coverage(series.build_series(recorded(rounds=16)), seed=1, draws=20)
     )
     shares = {
         (what, count, how): int(held.rstrip("%"))

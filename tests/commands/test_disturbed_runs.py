@@ -109,7 +109,7 @@ def test_leaving_out_disturbed_batches_finds_more():
             made.append(load_windows.simulate_run(random, rate, load_windows.Visitor()))
         pairs = list(zip(made[::2], made[1::2]))
         for rule, lows in found.items():
-            rates = np.array(load_windows.counted_rates(pairs, rule))
+            rates = np.array(load_windows.list_counted_rates(pairs, rule))
             interval = confidence.compute_paired_ratio(rates[:, 0], rates[:, 1])
             lows.append(1.05 * interval.low > 1)
         covers.append(interval.low <= 1 <= interval.high)

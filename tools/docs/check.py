@@ -78,7 +78,7 @@ class Step:
         return any(not command.reason for command in self.commands)
 
 
-def documents() -> list[Path]:
+def list_documents() -> list[Path]:
     """Return README.md and the pages of docs/, without generated results."""
     pages = sorted((ROOT / "docs").glob("**/*.md"))
     results = ROOT / "docs" / "results"
@@ -86,13 +86,13 @@ def documents() -> list[Path]:
     return [ROOT / "README.md", *pages]
 
 
-def comments_of(text: str) -> list[str]:
+def list_comments(text: str) -> list[str]:
     """Return the comments of a command."""
     found = [COMMENT.search(line) for line in text.splitlines()]
     return [match[1] for match in found if match]
 
 
-def first_match(pattern: re.Pattern[str], comments: list[str]) -> str:
+def find_first_match(pattern: re.Pattern[str], comments: list[str]) -> str:
     """Return what a pattern finds first in comments, or an empty string."""
     for comment in comments:
         match = pattern.search(comment)
@@ -123,7 +123,7 @@ def _is_complete(text: str) -> bool:
     return True
 
 
-def commands_of(script: str) -> tuple[Command, ...]:
+def list_commands(script: str) -> tuple[Command, ...]:
     """Return the commands of a block, with the reasons in their comments."""
     texts = split_commands(script)
     first_line = ""
@@ -131,13 +131,15 @@ def commands_of(script: str) -> tuple[Command, ...]:
         first_line = texts.pop(0)
     commands = []
     for text in texts:
-        comments = comments_of(first_line) + comments_of(text)
-        status = first_match(STATUS, comments)
-        commands.append(Command(text, first_match(NOT_RUN, comments), int(status or 0)))
+        comments = list_comments(first_line) + list_comments(text)
+        status = find_first_match(STATUS, comments)
+        commands.append(
+            Command(text, find_first_match(NOT_RUN, comments), int(status or 0))
+        )
     return tuple(commands)
 
 
-def output_after(text: str) -> str | None:
+def find_output_after(text: str) -> str | None:
     """Return the output that a document shows directly after a block, or None."""
     quotation = re.match(r"\s*((?:^>.*\n)+)", text, flags=re.MULTILINE)
     if quotation:
@@ -146,7 +148,7 @@ def output_after(text: str) -> str | None:
     return block[2] if block and block[1] == "text" else None
 
 
-def steps_of(text: str) -> list[Step]:
+def list_steps(text: str) -> list[Step]:
     """Return the files and commands of a page, in order."""
     steps = []
     for block in BLOCK.finditer(text):
@@ -157,8 +159,8 @@ def steps_of(text: str) -> list[Step]:
             steps.append(
                 Step(
                     line,
-                    commands=commands_of(content),
-                    shown=output_after(text[block.end() :]),
+                    commands=list_commands(content),
+                    shown=find_output_after(text[block.end() :]),
                     numbers_vary="# numbers vary" in content,
                 )
             )
@@ -167,7 +169,7 @@ def steps_of(text: str) -> list[Step]:
     return steps
 
 
-def normalized(text: str, numbers_vary: bool = False) -> str:
+def normalize(text: str, numbers_vary: bool = False) -> str:
     """Return the words of an output, whatever its line breaks and column widths are."""
     text = re.sub(r"-{3,}", "---", text)
     if numbers_vary:
@@ -178,24 +180,24 @@ def normalized(text: str, numbers_vary: bool = False) -> str:
     return " ".join(text.split())
 
 
-def difference(shown: str, printed: str, numbers_vary: bool = False) -> str:
+def compare_output(shown: str, printed: str, numbers_vary: bool = False) -> str:
     """Return the first shown part that was not printed, or an empty string."""
     chunks = re.split(rf"^{re.escape(LEFT_OUT)}$", shown, flags=re.MULTILINE)
-    rest = normalized(printed, numbers_vary)
+    rest = normalize(printed, numbers_vary)
     for number, chunk in enumerate(chunks):
-        wanted = normalized(chunk, numbers_vary)
+        wanted = normalize(chunk, numbers_vary)
         place = rest.find(wanted)
         if place < 0 or (number == 0 and place > 0):
             return wanted
         rest = rest[place + len(wanted) :]
-    if not normalized(chunks[-1]):
+    if not normalize(chunks[-1]):
         # The last line is "...".
         return ""
     return rest.strip()
 
 
 @contextlib.contextmanager
-def server() -> Iterator[Path]:
+def start_server() -> Iterator[Path]:
     """Run the process that serves the commands; yield its socket."""
     with tempfile.TemporaryDirectory() as name:
         path = Path(name) / "socket"
@@ -210,7 +212,7 @@ def server() -> Iterator[Path]:
             process.stdin.close()
 
 
-def program_words(socket: Path | None) -> list[str]:
+def list_program_words(socket: Path | None) -> list[str]:
     """Return the words that run a command of the suite, in the server if it exists."""
     if socket:
         return [sys.executable, "-IS", str(SERVED), str(socket)]
@@ -228,11 +230,13 @@ def prepare(folder: Path, steps: list[Step], socket: Path | None = None) -> None
         if (ROOT / name).exists():
             (folder / name).symlink_to(ROOT / name)
     program = folder / "run.sh"
-    program.write_text(f'#!/bin/sh\nexec {shlex.join(program_words(socket))} "$@"\n')
+    program.write_text(
+        f'#!/bin/sh\nexec {shlex.join(list_program_words(socket))} "$@"\n'
+    )
     program.chmod(0o755)
 
 
-def script_of(step: Step) -> str:
+def make_script(step: Step) -> str:
     """Return a shell script that runs a block and checks each exit status."""
     lines = []
     for command in step.commands:
@@ -245,7 +249,7 @@ def script_of(step: Step) -> str:
     return "\n".join(lines)
 
 
-def output_of(step: Step, folder: Path) -> subprocess.CompletedProcess[str] | None:
+def run_script(step: Step, folder: Path) -> subprocess.CompletedProcess[str] | None:
     """Run a block; return how it ended, or None if it takes too long."""
     environment = {
         **os.environ,
@@ -255,7 +259,7 @@ def output_of(step: Step, folder: Path) -> subprocess.CompletedProcess[str] | No
     }
     try:
         return subprocess.run(
-            ["bash", "-c", script_of(step)],
+            ["bash", "-c", make_script(step)],
             cwd=folder,
             env=environment,
             capture_output=True,
@@ -266,7 +270,7 @@ def output_of(step: Step, folder: Path) -> subprocess.CompletedProcess[str] | No
         return None
 
 
-def fault_of(step: Step, done: subprocess.CompletedProcess[str] | None) -> str:
+def find_fault(step: Step, done: subprocess.CompletedProcess[str] | None) -> str:
     """Return what is wrong with a block that was run, or an empty string."""
     if done is None:
         return f"takes more than {LIMIT_S} s; say so: # takes 3 minutes"
@@ -278,7 +282,7 @@ def fault_of(step: Step, done: subprocess.CompletedProcess[str] | None) -> str:
     printed = done.stdout
     if any(command.status for command in step.commands):
         printed += done.stderr
-    missing = difference(step.shown, printed, step.numbers_vary)
+    missing = compare_output(step.shown, printed, step.numbers_vary)
     return f"not printed as shown: {missing[:300]}" if missing else ""
 
 
@@ -294,15 +298,15 @@ def run_steps(
             if step.file_name:
                 (folder / step.file_name).write_text(step.content)
             else:
-                ended.append(output_of(step, folder))
+                ended.append(run_script(step, folder))
     return ended
 
 
-def groups_of(pages: list[Path]) -> list[list[tuple[Path, list[Step]]]]:
+def group_pages(pages: list[Path]) -> list[list[tuple[Path, list[Step]]]]:
     """Group pages that write the same files and run the same commands, in order."""
     groups = {}
     for page in pages:
-        steps = steps_of(page.read_text())
+        steps = list_steps(page.read_text())
         steps = [step for step in steps if step.runs or step.file_name]
         if not any(step.runs for step in steps):
             continue
@@ -311,7 +315,7 @@ def groups_of(pages: list[Path]) -> list[list[tuple[Path, list[Step]]]]:
     return list(groups.values())
 
 
-def faults_of(
+def run_group(
     group: list[tuple[Path, list[Step]]], socket: Path | None = None
 ) -> list[str]:
     """Run the commands of a group of pages once; return one text for each fault."""
@@ -320,7 +324,7 @@ def faults_of(
     for page, steps in group:
         blocks = [step for step in steps if not step.file_name]
         for step, done in zip(blocks, ended, strict=True):
-            fault = fault_of(step, done)
+            fault = find_fault(step, done)
             if fault:
                 faults.append(f"{page.relative_to(ROOT)}:{step.line}: {fault}")
     return faults
@@ -329,7 +333,7 @@ def faults_of(
 def print_commands_not_run(pages: list[Path]) -> None:
     """Print each command that is not run, with its reason."""
     for page in pages:
-        for step in steps_of(page.read_text()):
+        for step in list_steps(page.read_text()):
             for command in step.commands:
                 if command.reason:
                     place = f"{page.relative_to(ROOT)}:{step.line}"
@@ -343,15 +347,15 @@ def main() -> int:
     parser.add_argument("pages", nargs="*", type=Path)
     parser.add_argument("--list", action="store_true")
     arguments = parser.parse_args()
-    pages = [page.resolve() for page in arguments.pages] or documents()
+    pages = [page.resolve() for page in arguments.pages] or list_documents()
     if arguments.list:
         print_commands_not_run(pages)
         return 0
     start = time.monotonic()
-    with server() as socket, ThreadPoolExecutor(os.cpu_count()) as pool:
-        check = functools.partial(faults_of, socket=socket)
+    with start_server() as socket, ThreadPoolExecutor(os.cpu_count()) as pool:
+        check = functools.partial(run_group, socket=socket)
         faults = []
-        for found in pool.map(check, groups_of(pages)):
+        for found in pool.map(check, group_pages(pages)):
             faults += found
     duration_s = time.monotonic() - start
     print("\n".join(faults) or "the documents show what their commands print")

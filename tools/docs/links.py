@@ -23,7 +23,7 @@ NAMED_BY_CODE = re.compile(
 )
 
 
-def tracked_files(*patterns: str) -> list[Path]:
+def list_tracked_files(*patterns: str) -> list[Path]:
     """Return the files of the project that match, without ignored files."""
     words = ["git", "ls-files", "--cached", "--others", "--exclude-standard", *patterns]
     listed = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=True)
@@ -43,7 +43,7 @@ def blank_code(text: str) -> str:
 
 
 @cache
-def heading_anchors(path: Path) -> set[str]:
+def list_heading_anchors(path: Path) -> set[str]:
     """Return the anchors that GitHub and Python-Markdown make of the headings."""
     text = re.sub(r"^```.*?^```", "", path.read_text(), flags=re.DOTALL | re.MULTILINE)
     anchors = set()
@@ -62,12 +62,12 @@ def link_fault(document: Path, link: str) -> str:
     target = (document.parent / place).resolve() if place else document
     if not target.exists():
         return f"{link}: no such file"
-    if anchor and anchor not in heading_anchors(target):
+    if anchor and anchor not in list_heading_anchors(target):
         return f"{link}: {target.name} has no such heading"
     return ""
 
 
-def missing_paths(line: str) -> list[str]:
+def list_missing_paths(line: str) -> list[str]:
     """Return the files of this repository that a line names and that do not exist.
 
     Paths with NAME are ignored; it stands for a file that the reader writes.
@@ -92,21 +92,21 @@ def is_file_or_module(path: Path) -> bool:
     return path.exists() or path.with_suffix(".py").exists()
 
 
-def document_faults(document: Path) -> list[str]:
+def list_document_faults(document: Path) -> list[str]:
     """Return one line for each broken link or path of a document."""
     text = document.read_text()
     lines = zip(text.splitlines(), blank_code(text).splitlines())
     faults = []
     for number, (line, prose) in enumerate(lines, start=1):
         reasons = [link_fault(document, link) for link in LINK.findall(prose)]
-        reasons += [f"{path}: no such file" for path in missing_paths(line)]
+        reasons += [f"{path}: no such file" for path in list_missing_paths(line)]
         for reason in reasons:
             if reason:
                 faults.append(f"{document.relative_to(ROOT)}:{number}: {reason}")
     return faults
 
 
-def source_faults(source: Path) -> list[str]:
+def list_source_faults(source: Path) -> list[str]:
     """Return one line for each missing document that a source file names."""
     faults = []
     for number, line in enumerate(source.read_text().splitlines(), start=1):
@@ -120,13 +120,13 @@ def source_faults(source: Path) -> list[str]:
 def main() -> int:
     """Check all files and return the exit status."""
     faults = []
-    for document in tracked_files("*.md"):
+    for document in list_tracked_files("*.md"):
         if not document.is_relative_to(ROOT / "tests"):
-            faults += document_faults(document)
-    for source in tracked_files(
+            faults += list_document_faults(document)
+    for source in list_tracked_files(
         "rnn_scaling/*.py", "models/*.py", "benchmarks/*.py", "run.sh"
     ):
-        faults += source_faults(source)
+        faults += list_source_faults(source)
     if faults:
         print("\n".join(faults), file=sys.stderr)
     else:

@@ -250,12 +250,12 @@ def as_built(tf):
 
     Rewriting a small graph takes TensorFlow half of the graph's first call.
     """
-    with unrewritten(tf):
+    with keep_as_built(tf):
         yield
 
 
 @contextlib.contextmanager
-def unrewritten(tf):
+def keep_as_built(tf):
     """Do what the fixture `as_built` does, for fixtures with module scope."""
     tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
     yield

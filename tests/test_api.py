@@ -13,9 +13,9 @@ from rnn_scaling.config.flags import FlagErrors
 from rnn_scaling.records import record
 from rnn_scaling.sweeps import invocations
 from tests.support.compared import write
-from tests.support.faults import logged, plant, trainer
+from tests.support.faults import list_logged, make_trainer_words, plant
 from tests.support.paths import ROOT
-from tests.support.records import changed, make_record
+from tests.support.records import change_record, make_record
 
 ONE_AND_TWO = {
     "encoder_type": "cudnn_lstm",
@@ -92,12 +92,14 @@ def test_wrong_options_of_a_sweep_are_named_before_it_starts(
 def test_a_failed_run_raises_with_its_record(tmp_path):
     plant(tmp_path / "faults", run="fails")
     with pytest.raises(invocations.RunFailed, match="the run failed: ") as caught:
-        invocations.run({}, program=trainer(tmp_path / "faults"))
+        invocations.run({}, program=make_trainer_words(tmp_path / "faults"))
     assert caught.value.records[0].status == "failed"
 
 
 def test_a_sweep_goes_on_where_it_was_and_names_what_failed(tmp_path):
-    words = trainer(plant(tmp_path / "faults", cudnn_lstm_independent_2="fails"))
+    words = make_trainer_words(
+        plant(tmp_path / "faults", cudnn_lstm_independent_2="fails")
+    )
     with pytest.raises(
         invocations.RunFailed, match="cudnn_lstm-independent-2: "
     ) as caught:
@@ -110,7 +112,7 @@ def test_a_sweep_goes_on_where_it_was_and_names_what_failed(tmp_path):
         tmp_path / "more", {**ONE_AND_TWO, "num_devices": 1}, program=words
     )
     assert (
-        logged(tmp_path / "faults", "start").count("cudnn_lstm-independent-1") == 2
+        list_logged(tmp_path / "faults", "start").count("cudnn_lstm-independent-1") == 2
     )  # once in each folder
     assert [row.num_devices for row in rnn_scaling.load(tmp_path / "more")] == [1]
 
@@ -170,7 +172,7 @@ def test_rows_show_as_a_table_and_print_as_a_line(tmp_path):
         items = [100 * devices] * 3
         config = {"num_devices": devices}
         made = make_record(config=config, seconds=seconds, items=items)
-        made = changed(made, environment={"cpu": "<b>&"})
+        made = change_record(made, environment={"cpu": "<b>&"})
         record.write(made, tmp_path / f"{devices}.json")
     rows = rnn_scaling.load(tmp_path)
     assert repr(rows) == "<Rows: rows=54, runs=54, left_out=0>"

@@ -17,7 +17,7 @@ BLOCKS = [
 ]
 
 
-def callback(monkeypatch, number, **modules):
+def load_callback(monkeypatch, number, **modules):
     """Return the class in a code block of the document.
 
     Args:
@@ -32,7 +32,7 @@ def callback(monkeypatch, number, **modules):
 
 
 def test_lightning_tells_each_batch_with_its_loss(monkeypatch, tmp_path):
-    made = callback(monkeypatch, 0, lightning={"Callback": object})
+    made = load_callback(monkeypatch, 0, lightning={"Callback": object})
     told = made(tmp_path / "run.json", len, unit="images", num_warmup_batches=1)
     trainer = types.SimpleNamespace(world_size=1, global_rank=0)
     told.on_validation_end(trainer, None)
@@ -59,7 +59,7 @@ def test_transformers_tells_each_update_with_all_its_samples(monkeypatch, tmp_pa
     cuda = types.SimpleNamespace(
         is_available=lambda: True, synchronize=lambda: waited.append(1)
     )
-    made = callback(
+    made = load_callback(
         monkeypatch, 1, torch={"cuda": cuda}, transformers={"TrainerCallback": object}
     )
     options = {

@@ -8,7 +8,7 @@ import pytest
 
 from rnn_scaling.commands.table import COMMANDS
 from tests.support.paths import ROOT
-from tests.test_documents import flags_of
+from tests.test_documents import list_flags
 
 yaml = pytest.importorskip("yaml")
 ACTION = yaml.safe_load((ROOT / "action.yml").read_text())
@@ -23,7 +23,7 @@ def test_commands_and_flags_exist():
     assert len(called) >= 3
     for match in called:
         assert match[1] in COMMANDS
-        assert set(re.findall(r"--(\w+)=", match[2])) <= flags_of(match[1])
+        assert set(re.findall(r"--(\w+)=", match[2])) <= list_flags(match[1])
 
 
 def test_every_input_is_used():

@@ -23,16 +23,16 @@ PASSED_ON = {"tensorboard"}  # commands whose flags are passed to another progra
 
 
 @functools.cache
-def flags_of(command):
+def list_flags(command):
     page = io.StringIO()
     with contextlib.redirect_stdout(page):
         assert __main__.main([command, "--help=all"]) == 0
     flags = set(re.findall(r"--(\w+)", page.getvalue()))
     flags |= {"help", "flagfile", "version"}
-    return flags | flags_of("train") if command in TAKES_TRAINER_FLAGS else flags
+    return flags | list_flags("train") if command in TAKES_TRAINER_FLAGS else flags
 
 
-def commands_of(text):
+def list_run_commands(text):
     """Return the words of each `./run.sh COMMAND` in fenced blocks and inline code."""
     blocks = "\n".join(re.findall(r"```bash\n(.*?)```", text, flags=re.DOTALL)).replace(
         "\\\n", " "
@@ -50,7 +50,7 @@ def commands_of(text):
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
 def test_every_command_and_flag_exists(path):
-    for command, *words in commands_of(path.read_text()):
+    for command, *words in list_run_commands(path.read_text()):
         if command not in COMMANDS or command in PASSED_ON:
             assert (
                 f" {command} " in (ROOT / "run.sh").read_text() or command in PASSED_ON
@@ -61,7 +61,7 @@ def test_every_command_and_flag_exists(path):
         }
         unknown = {
             flag
-            for flag in flags - flags_of(command)
+            for flag in flags - list_flags(command)
             if f"--axis:{flag}=" not in " ".join(words)
         }
         assert not unknown, f"{path.name}: {command} has no {sorted(unknown)}"
@@ -182,7 +182,7 @@ def test_a_broken_link_or_path_is_a_fault():
 SOURCE_FOLDERS = ("rnn_scaling", "models", "tests", "tools", "benchmarks")
 
 
-def sources_named(ending):
+def read_sources(ending):
     """Return the texts of the source files whose path ends with some words."""
     texts = []
     for folder in SOURCE_FOLDERS:
@@ -200,7 +200,7 @@ def test_every_name_that_a_document_places_in_a_file_is_there():
     missing = []
     for name, file in sorted(pairs):
         is_name = re.compile(rf"\b{name}\b")
-        if not any(map(is_name.search, sources_named(file))):
+        if not any(map(is_name.search, read_sources(file))):
             missing.append(f"{name} in {file}")
     assert len(pairs) > 10
     assert not missing

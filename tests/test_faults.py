@@ -17,8 +17,8 @@ from rnn_scaling.cluster import ports
 from rnn_scaling.commands import train
 from rnn_scaling.records import record
 from rnn_scaling.sweeps.limited_links import network
-from tests.commands.test_limited_links import namespaces_of, start
-from tests.support.faults import alive, children, wait_until
+from tests.commands.test_limited_links import list_namespaces, start
+from tests.support.faults import children, is_alive, wait_until
 from tests.support.forked import TINY, LocalCluster
 from tests.sweeps.test_limited_links import real
 
@@ -68,7 +68,7 @@ def measures(cluster, tmp_path):
     return sorted(children(cluster.pid))
 
 
-def both_ranks(cluster):
+def find_both_ranks(cluster):
     """Return the PIDs of both ranks, or fewer if the cluster ends first.
 
     One rank may end before the other starts.
@@ -78,7 +78,7 @@ def both_ranks(cluster):
         lambda: (
             seen.update(children(cluster.pid))
             or len(seen) == 2
-            or not alive(cluster.pid)
+            or not is_alive(cluster.pid)
         ),
         "both run",
     )
@@ -90,7 +90,7 @@ def ends(cluster, pids, tmp_path):
     done = cluster.end(SOON_S + 60)
     assert done.returncode == 1, done.stderr
     for pid in pids:
-        wait_until(lambda pid=pid: not alive(pid), f"{pid} is gone")
+        wait_until(lambda pid=pid: not is_alive(pid), f"{pid} is gone")
     lines = [
         line.removeprefix("error: ")
         for line in done.stderr.splitlines()
@@ -216,7 +216,7 @@ def take_rendezvous_port():
 )
 def test_a_rank_that_does_not_fit(fault, rank, words, line, started, tmp_path):
     cluster = started(COLLECTIVE, *words, **{f"rank_{rank}": fault})
-    told, found = ends(cluster, both_ranks(cluster), tmp_path)
+    told, found = ends(cluster, find_both_ranks(cluster), tmp_path)
     assert told.startswith(line)
     assert found.status == "failed" and found.error.message == told
 
@@ -225,7 +225,7 @@ def test_a_full_disk_at_the_record(started, tmp_path):
     cluster = started(
         COLLECTIVE, "--num_batches=3", "--cluster_heartbeat=300", rank_0=fill_disk
     )
-    told, _ = ends(cluster, both_ranks(cluster), tmp_path)
+    told, _ = ends(cluster, find_both_ranks(cluster), tmp_path)
     assert told.startswith(f"--result_file={tmp_path}/run.json: No space left")
 
 
@@ -246,7 +246,7 @@ def test_a_link_that_breaks_ends_the_run_by_the_ranks_name(tmp_path):
     )
     assert process.stderr is not None
     next(line for line in process.stderr if line.startswith("measuring: "))
-    _, _, worker_1 = namespaces_of(process)
+    _, _, worker_1 = list_namespaces(process)
     worker_1.call(f"ip link set {network.DEVICE} down")
     _, err = process.communicate(timeout=120)
     assert process.returncode == 1

@@ -10,7 +10,7 @@ from rnn_scaling.records import folder, record
 from rnn_scaling.reports import answer_text, audit_report, comparison
 from rnn_scaling.reports.summary import summarise
 from tests.support import audit_tables, scaling_runs, traced_runs
-from tests.support.mutations import Document, damaged, valid_json
+from tests.support.mutations import Document, damage, parse_json
 from tests.support.paths import ROOT
 from tests.support.records import make_record
 
@@ -22,10 +22,10 @@ CLUSTER = "docs/results/netlab/alone-2-1000mbit.r1.json"
 
 def record_texts():
     return [
-        scaling_runs.timed(2, 100, batches=12).to_json(),
-        scaling_runs.resolved(100.0, 2, positions=[600, 600]).to_json(),
+        scaling_runs.make_timed_run(2, 100, batches=12).to_json(),
+        scaling_runs.make_resolved_run(100.0, 2, positions=[600, 600]).to_json(),
         make_record("failed").to_json(),
-        traced_runs.traced(traced_runs.step()).to_json(),
+        traced_runs.make_traced_run(traced_runs.step()).to_json(),
         (ROOT / COMMITTED).read_text(),
         (ROOT / CLUSTER).read_text(),
     ]
@@ -41,7 +41,7 @@ def test_damaged_records():
         if rng.random() < 0.75:
             text = documents[k].mutated(rng)
         else:
-            text = damaged(texts[k].encode(), rng).decode(errors="replace")
+            text = damage(texts[k].encode(), rng).decode(errors="replace")
         try:
             read.append(
                 folder.RunFile(f"{number}.json", record.from_json(text, "x.json"))
@@ -61,7 +61,7 @@ def work_with(runs):
     answer_text.format_briefly(told, Path("out"))
     for name in ("table", "csv", "json"):
         rendered = registry.load(registry.REPORTS, name).render(told)
-        assert name != "json" or valid_json(rendered)
+        assert name != "json" or parse_json(rendered)
     sides = [
         matching.ComparedRuns(Path(name), tuple(files), ())
         for name, files in (("a", runs[::2]), ("b", runs[1::2]))
@@ -72,7 +72,7 @@ def work_with(runs):
         assert str(e)
         return
     for name, render in comparison.RENDER.items():
-        assert name != "json" or valid_json(render(report))
+        assert name != "json" or parse_json(render(report))
 
 
 def table_texts():
@@ -82,7 +82,7 @@ def table_texts():
         for seed in range(4)
         for form in audit_tables.forms(audit_tables.make(seed)).items()
     ]
-    run = scaling_runs.timed(2, 100, batches=12)
+    run = scaling_runs.make_timed_run(2, 100, batches=12)
     reported = summarise(folder.Folder((folder.RunFile("a.json", run),), ()), "results")
     for name in ("table.md", "table.csv", "report.json"):
         [kind] = [
@@ -99,11 +99,11 @@ def test_damaged_tables(tmp_path):
     comparisons = 0
     for _ in range(TABLES):
         name, text = rng.choice(texts)
-        (tmp_path / name).write_bytes(damaged(text.encode(), rng))
+        (tmp_path / name).write_bytes(damage(text.encode(), rng))
         report = audit(tmp_path / name)
         assert "\n" not in report.error
         for form, render in audit_report.RENDER.items():
-            assert form != "json" or valid_json(render([report]))
+            assert form != "json" or parse_json(render([report]))
         comparisons += report.comparisons
         # Overwriting an existing file takes longer than reading it.
         (tmp_path / name).unlink()

@@ -10,7 +10,7 @@ import pytest
 
 from rnn_scaling.records import record
 from tests.support import slurm
-from tests.support.faults import alive, wait_until
+from tests.support.faults import is_alive, wait_until
 from tests.support.forked import TINY
 from tests.support.paths import ROOT
 
@@ -34,7 +34,7 @@ def mpirun():
 @pytest.fixture(scope="module")
 def srun(tmp_path_factory):
     """Start a Slurm cluster for this file's tests; yield command and environment."""
-    if lacking := slurm.missing():
+    if lacking := slurm.find_missing():
         pytest.skip(f"Slurm needs {lacking}")
     with slurm.cluster(tmp_path_factory.mktemp("slurm")) as environment:
         yield SRUN, {**environment, **TOKEN}
@@ -61,10 +61,10 @@ def start(launcher, placing, *words, module="tests.support.one_rank"):
     )
 
 
-def nothing_is_left_running(folder):
+def is_nothing_running(folder):
     pids = [int(path.read_text()) for path in folder.glob("*.pid")]
     for pid in pids:
-        wait_until(lambda pid=pid: not alive(pid), f"{pid} is gone")
+        wait_until(lambda pid=pid: not is_alive(pid), f"{pid} is gone")
     return len(pids)
 
 
@@ -76,7 +76,7 @@ def test_ranks_find_each_other_on_one_host(launcher, tmp_path):
     assert told["peers"] == 3
     assert {known[0] for known in told["known"]} == {launcher[0][0]}
     assert [known[1] for known in told["known"]] == [0, 1, 2]
-    assert nothing_is_left_running(tmp_path) == 3
+    assert is_nothing_running(tmp_path) == 3
 
 
 def test_ranks_find_each_other_on_two_nodes(srun, tmp_path):
@@ -113,4 +113,4 @@ def test_the_trainer_trains_with_as_many_workers_as_were_started(launcher, tmp_p
 def test_a_rank_that_fails_ends_the_job(launcher, fault, faulty, tmp_path):
     done = start(launcher, HERE[launcher[0][0]], tmp_path, fault, faulty)
     assert done.returncode != 0
-    assert nothing_is_left_running(tmp_path) == 3
+    assert is_nothing_running(tmp_path) == 3

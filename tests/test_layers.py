@@ -135,7 +135,7 @@ def modules():
     )
 
 
-def package_of(module):
+def find_package(module):
     """ "models/batch.py" -> "models", "rnn_scaling/system/machine/cores.py" -> "machine"."""
     parts = Path(module).with_suffix("").parts
     return parts[0] if parts[0] == "models" else parts[1]
@@ -175,10 +175,10 @@ def project_imports(module):
 
 
 def test_every_package_has_a_layer():
-    assert {package_of(module) for module in modules()} == LAYER_OF.keys()
+    assert {find_package(module) for module in modules()} == LAYER_OF.keys()
 
 
-def goes_down(package, target):
+def is_downward(package, target):
     if target == package or (package in TOP_LEVEL and target == "commands"):
         return True
     return LAYER_OF[target] < LAYER_OF[package] and package != "models"
@@ -194,7 +194,7 @@ def test_imports_between_packages_go_down():
     assert not [
         f"{one} imports {other}"
         for one, other in pairs
-        if not goes_down(package_of(one), package_of(other))
+        if not is_downward(find_package(one), find_package(other))
     ]
 
 
@@ -209,14 +209,14 @@ def test_no_folder_inside_a_package_imports_itself_through_others():
         graph = defaultdict(set)
         for module in modules():
             for imported in project_imports(module):
-                if package_of(module) == package_of(imported) == package and box_of(
-                    module
-                ) != box_of(imported):
-                    graph[box_of(module)].add(box_of(imported))
+                if find_package(module) == find_package(
+                    imported
+                ) == package and find_box(module) != find_box(imported):
+                    graph[find_box(module)].add(find_box(imported))
         assert list(graphlib.TopologicalSorter(graph).static_order()) or not graph
 
 
-def box_of(module):
+def find_box(module):
     """Return the folder or file directly below the module's package."""
     return "/".join(
         Path(module).with_suffix("").parts[: 2 if module.startswith("models") else 3]

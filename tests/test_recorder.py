@@ -31,7 +31,7 @@ class Clock:
         return self.now
 
 
-def recorded(path, num_devices=1, step_s=0.5, steps=30, **options):
+def record_run(path, num_devices=1, step_s=0.5, steps=30, **options):
     clock = Clock()
     with Recorder(
         path,
@@ -52,7 +52,7 @@ def recorded(path, num_devices=1, step_s=0.5, steps=30, **options):
 
 
 def test_seconds_and_items_cover_the_same_steps(tmp_path):
-    run = recorded(tmp_path / "run.json")
+    run = record_run(tmp_path / "run.json")
     assert run.status == "ok" and run.unit == "tokens"
     assert run.batches.warmup == 10
     assert run.batches.measured == 21
@@ -192,9 +192,9 @@ def test_nothing_follows_the_end(tmp_path):
 
 @pytest.mark.usefixtures("quiet_machine")
 def test_its_records_are_read_as_those_of_a_trainer_that_is_not_ours(tmp_path):
-    recorded(tmp_path / "1.json", 1, hidden=64)
-    recorded(tmp_path / "2.json", 2, step_s=0.625, hidden=64)
-    recorded(tmp_path / "other.json", 2, step_s=0.75, hidden=128)
+    record_run(tmp_path / "1.json", 1, hidden=64)
+    record_run(tmp_path / "2.json", 2, step_s=0.625, hidden=64)
+    record_run(tmp_path / "other.json", 2, step_s=0.75, hidden=128)
     by_size = {}
     for row in folder_rows.load(tmp_path):
         by_size[row.num_devices, row.options["hidden"]] = row
@@ -208,8 +208,8 @@ def test_its_records_are_read_as_those_of_a_trainer_that_is_not_ours(tmp_path):
 
 
 def test_a_batch_size_that_was_not_told_is_not_made_up(tmp_path):
-    recorded(tmp_path / "1.json", 1)
-    recorded(tmp_path / "2.json", 2, step_s=0.625, batch_size=8)
+    record_run(tmp_path / "1.json", 1)
+    record_run(tmp_path / "2.json", 2, step_s=0.625, batch_size=8)
     untold, told = sorted(folder_rows.load(tmp_path), key=lambda row: row.num_devices)
     assert untold.batch_size is None
     assert untold.global_batch_size is None
@@ -404,7 +404,7 @@ def test_progress_is_told_where_it_is_asked_for_in_lines_that_a_sweep_reads(
 
 def test_a_record_needs_a_learning_rate_per_step(tmp_path):
     path = tmp_path / "run.json"
-    recorded(path)
+    record_run(path)
     content = json.loads(path.read_text())
     content["batches"]["learning_rate"] = [0.1]
     path.write_text(json.dumps(content))

@@ -48,7 +48,7 @@ def take_part(path, rank, step_s, num_ranks=2, timeout_s=LONG_S, warmup=2, steps
     return one.close()
 
 
-def together(*programs):
+def run_together(*programs):
     """Run each program in a thread; return its error or None."""
     raised = [None] * len(programs)
 
@@ -71,7 +71,7 @@ def test_the_run_is_what_all_ranks_did_until_the_last_had_ended_and_no_clock_is_
 ):
     path = tmp_path / "run.json"
     slow = [4.0, 4.0, 1.0, 2.0, 3.0]
-    assert together(
+    assert run_together(
         lambda: take_part(path, 0, 2.0), lambda: take_part(path, 1, slow.__getitem__)
     ) == [None, None]
     run = record.read(path)
@@ -98,7 +98,7 @@ def test_runs_at_the_same_place_follow_each_other(tmp_path):
     def epochs(rank):
         return lambda: [take_part(path, rank, step_s) for step_s in (2.0, 4.0)]
 
-    assert together(epochs(0), epochs(1)) == [None, None]
+    assert run_together(epochs(0), epochs(1)) == [None, None]
     assert record.read(path).batches.seconds == (4.0,) * 5
     assert os.listdir(tmp_path) == ["run.json"]
 
@@ -124,7 +124,9 @@ def test_the_place_of_a_run_that_was_killed_is_not_taken_for_rank_0s(tmp_path):
 
 def test_a_rank_with_another_number_of_steps_has_no_common_window(tmp_path):
     path = tmp_path / "run.json"
-    together(lambda: take_part(path, 0, 1.0), lambda: take_part(path, 1, 1.0, steps=4))
+    run_together(
+        lambda: take_part(path, 0, 1.0), lambda: take_part(path, 1, 1.0, steps=4)
+    )
     run = record.read(path)
     assert run.status == "failed" and run.throughput is None
     assert run.error.message.startswith("rank 1 ")
@@ -142,7 +144,7 @@ def test_a_rank_that_fails_ends_the_wait_of_the_others(tmp_path, failing):
         raise MemoryError("no more")
 
     step_s = {failing: fails, 1 - failing: 1.0}
-    raised = together(
+    raised = run_together(
         lambda: take_part(path, 0, step_s[0]), lambda: take_part(path, 1, step_s[1])
     )
     assert type(raised[failing]) is MemoryError

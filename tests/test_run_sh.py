@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from rnn_scaling.system.entry import VERSION
-from tests.support.faults import alive, wait_until
+from tests.support.faults import is_alive, wait_until
 from tests.support.paths import ROOT
 
 # A fake Python that notes the arguments of pip and of the suite, and creates virtual
@@ -162,7 +162,7 @@ COMPILERS = ("cmake", "g++", "make")
 USED = "bash cat cksum cp cut dirname env flock grep mkdir mv nproc rm sed sh sleep timeout"
 
 
-def path_with(folder, *names):
+def make_path(folder, *names):
     """Return a PATH with the programs that run.sh needs.
 
     Programs with these `names` are added; they do nothing.
@@ -181,10 +181,10 @@ def test_horovod_is_built_once_with_what_is_there(run, tmp_path):
     wanted = (
         'echo "$CXX with $HOROVOD_WITH_MPI, without $HOROVOD_WITHOUT_MPI" >>"$NOTES"'
     )
-    done = run("setup-horovod", PATH=path_with(tmp_path / "bin", "make"))
+    done = run("setup-horovod", PATH=make_path(tmp_path / "bin", "make"))
     assert (done.returncode, done.notes) == (1, [])
     assert done.stderr.startswith("error: building Horovod needs cmake g++;")
-    gloo = path_with(tmp_path / "bin", "cmake", "g++")
+    gloo = make_path(tmp_path / "bin", "cmake", "g++")
     done = run("setup-horovod", pip=wanted, PATH=gloo)
     downloaded, installed, compiler, compiled = done.notes
     assert downloaded.endswith(" horovod==0.28.1")
@@ -202,7 +202,7 @@ def test_horovod_is_built_once_with_what_is_there(run, tmp_path):
 def test_a_build_of_horovod_goes_on_where_it_stopped(run, tmp_path):
     run("setup")
     built = tmp_path / "venv/horovod-build/horovod-0.28.1/built"
-    gloo = path_with(tmp_path / "bin", *COMPILERS)
+    gloo = make_path(tmp_path / "bin", *COMPILERS)
     failing = f"echo half >{built}; echo ERROR: no compiler today; exit 1"
     done = run("setup-horovod", pip=failing, PATH=gloo)
     assert done.returncode == 1 and "\nERROR: no compiler today\nerror: " in done.stderr
@@ -211,7 +211,7 @@ def test_a_build_of_horovod_goes_on_where_it_stopped(run, tmp_path):
         "requirements-horovod.txt",
         "half",
     ], "it is not fetched again"
-    mpi = path_with(tmp_path / "bin", "mpicxx")
+    mpi = make_path(tmp_path / "bin", "mpicxx")
     done = run(
         "setup-horovod",
         pip=f'test -e {built} || echo "with $HOROVOD_WITH_MPI" >>$NOTES',
@@ -230,7 +230,7 @@ def test_compilers_end_with_the_set_up(run, tmp_path, ended):
         **os.environ,
         **run.always,
         "SETUP_TIMEOUT": "100" if ended == "killed" else "2",
-        "PATH": path_with(tmp_path / "bin", *COMPILERS),
+        "PATH": make_path(tmp_path / "bin", *COMPILERS),
         "PIP": f"sleep 100 & echo $! >{number}.new; mv {number}.new {number}; wait",
     }
     command = [ROOT / "run.sh", "setup-horovod"]
@@ -243,7 +243,7 @@ def test_compilers_end_with_the_set_up(run, tmp_path, ended):
         said = process.communicate(timeout=60)[1]
     assert process.returncode == (130 if ended == "killed" else 1)
     assert ("interrupted; " if ended == "killed" else "SETUP_TIMEOUT=2 ") in said
-    wait_until(lambda: not alive(int(number.read_text())), "the compiler's end")
+    wait_until(lambda: not is_alive(int(number.read_text())), "the compiler's end")
 
 
 def test_each_framework_has_an_environment_of_its_own_once_it_is_asked_for(
@@ -389,7 +389,7 @@ def kernels(run, tmp_path):
         shutil.copy(ROOT / name, suite / name)
     for path in ROOT.glob("requirements*.txt"):
         shutil.copy(path, suite)
-    bin = Path(path_with(tmp_path / "path", "cc"))
+    bin = Path(make_path(tmp_path / "path", "cc"))
 
     def kernels(*words, path=str(bin), **variables):
         Path(run.always["NOTES"]).write_text("")

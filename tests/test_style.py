@@ -33,7 +33,7 @@ A_FOR_PER = re.compile(
 )
 
 
-def sources():
+def list_sources():
     for folder in ("rnn_scaling", "models"):
         for path in sorted((ROOT / folder).rglob("*.py")):
             if not path.is_symlink() and "rnn_scaling/models" not in str(path):
@@ -99,7 +99,7 @@ def marks():
     """Return the places of each mark."""
     places: dict[str, list[str]] = {mark: [] for mark in LIMITS}
     mentions = count_mentions()
-    for path, tree in sources():
+    for path, tree in list_sources():
         for name, line in public_names(tree):
             if mentions[name] == 1:
                 places[PUBLIC].append(f"{path.relative_to(ROOT)}:{line}: {name}")

@@ -73,13 +73,13 @@ def test_functions_are_traced_as_the_trainers_are():
         (path.name, node.lineno, [word.arg for word in getattr(node, "keywords", [])])
         for path, text in written.items()
         if "tf.function" in text
-        for node in functions_of(ast.parse(text))
+        for node in list_functions(ast.parse(text))
     ]
     assert len(calls) > 40
     assert not [call for call in calls if "autograph" not in call[2]]
 
 
-def functions_of(tree):
+def list_functions(tree):
     """Yield calls of tf.function, and its uses without a call."""
     calls = [
         node

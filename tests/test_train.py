@@ -16,7 +16,13 @@ from rnn_scaling.records import record
 from rnn_scaling.reports import steady_state
 from rnn_scaling.reports.wording import format_plain, mark_text
 from tests.support import log_samples
-from tests.support.forked import TINY, TINY_NMT, Trainer, as_built, as_built_and_telling
+from tests.support.forked import (
+    TINY,
+    TINY_NMT,
+    Trainer,
+    build_as_written,
+    build_as_written_and_report,
+)
 from tests.support.paths import ROOT
 
 
@@ -37,22 +43,22 @@ def train(*flags, env):
     return run_python("-m", "rnn_scaling.train", *flags, env=env)
 
 
-def start(folder, *flags, prepare=(as_built_and_telling,), **options):
+def start(folder, *flags, prepare=(build_as_written_and_report,), **options):
     """Start `train` in a process with TensorFlow; its record is FOLDER/run.json."""
     words = [*flags, f"--result_file={folder}/run.json"]
     return Trainer(words, folder, environment(), prepare=prepare, **options)
 
 
-def forked(folder, *flags, prepare=(as_built,), **options):
+def run_in_fork(folder, *flags, prepare=(build_as_written,), **options):
     """Run `train` in a process with TensorFlow until it ends."""
     return start(folder, *flags, prepare=prepare, **options).end()
 
 
-def result_of(folder):
+def read_result(folder):
     return record.read(folder / "run.json")
 
 
-def error_of(done):
+def find_error(done):
     """Return the only error of a run that failed."""
     assert done.returncode == 1, done.stderr
     assert "Traceback" not in done.stderr
@@ -134,7 +140,7 @@ def test_onednn_that_is_off_by_default_is_said(onednn, set_to, said, monkeypatch
 
 def test_the_record_holds_raw_values_from_which_the_table_follows(good_run):
     done, folder = good_run
-    result = result_of(folder)
+    result = read_result(folder)
     assert result.status == "ok" and result.error is None
     assert result.batches.items == (2 * 2 * (4 + 3),) * 5
     assert len(result.batches.seconds) == len(result.batches.loss) == 5
@@ -191,7 +197,7 @@ def test_tensorboard_has_the_graph_with_towers_exchange_and_update_and_the_scala
 
 def test_the_mlperf_log_has_the_numbers_of_the_record(good_run):
     _, folder = good_run
-    result = result_of(folder)
+    result = read_result(folder)
     log = log_samples.parse("mlperf", (folder / "mlperf.log").read_text())
     [runs] = log.tables
     row = dict(zip(runs.columns, runs.rows[0]))
@@ -231,7 +237,7 @@ def test_a_traced_run_keeps_its_measurement_counts_kernels_and_writes_traces(tra
     done, folder, _ = traced_lm
     assert done.returncode == 0, done.stderr
     assert "tracing 2 batches to count" in done.stderr
-    result = result_of(folder)
+    result = read_result(folder)
     assert result.status == "ok" and len(result.batches.seconds) == 5, (
         "traced batches are not measured ones"
     )
@@ -246,7 +252,7 @@ def test_a_language_model_counts_tokens_of_its_text(traced_lm):
     done, folder, left_behind = traced_lm
     assert not left_behind
     assert " tokens/s, loss " in done.stderr and "words/s" not in done.stderr
-    result = result_of(folder)
+    result = read_result(folder)
     assert result.config["model"] == "lm"
     assert result.resolved.encoder_kernel
     assert result.resolved.train_samples == 2000
@@ -261,9 +267,9 @@ def test_until_steady_goes_on_to_the_cap_and_no_further(tmp_path):
         "--target_ci=0.0001",
         "--progress=false",
     ]
-    done = forked(tmp_path, *TINY, *flags)
+    done = run_in_fork(tmp_path, *TINY, *flags)
     assert done.returncode == 0, done.stderr
-    result = result_of(tmp_path)
+    result = read_result(tmp_path)
     assert result.batches.measured == 68
     assert result.batches.ended_by == "max_batches"
     assert "time to process 68 batches" in done.stdout
@@ -288,10 +294,10 @@ def test_xla_compiles_and_leaves_deferred_rows_alone_whose_shape_is_their_batchs
         "--variable_update=parameter_server",
         "--num_devices=2",
     ]
-    done = forked(tmp_path, *TINY, *flags, prepare=None)
+    done = run_in_fork(tmp_path, *TINY, *flags, prepare=None)
     assert done.returncode == 0, done.stderr
     assert dumped()
-    assert result_of(tmp_path).config["xla"] is True
+    assert read_result(tmp_path).config["xla"] is True
 
 
 @pytest.fixture(scope="module")
@@ -349,11 +355,11 @@ def test_conflicts_exit_with_2_and_error_lines_before_tensorflow_loads(
 
 def test_a_loss_that_is_not_finite_fails_with_one_line_and_a_record(tmp_path):
     flags = ["--optimizer=sgd", "--learning_rate=1e38", "--progress=false"]
-    done = forked(tmp_path, *TINY, *flags)
-    line = error_of(done)
+    done = run_in_fork(tmp_path, *TINY, *flags)
+    line = find_error(done)
     assert line.startswith("error: loss is ") and "--learning_rate=1e+38" in line
     assert done.stdout == ""
-    result = result_of(tmp_path)
+    result = read_result(tmp_path)
     assert result.status == "failed" and result.error.type == "NotFiniteError"
     assert result.throughput is None
 
@@ -368,8 +374,8 @@ def test_a_data_error_fails_with_its_line_and_a_record(tmp_path):
     }.items():
         (tmp_path / name).write_text(text)
         flags.append(f"--{name}={tmp_path}/{name}")
-    assert str(tmp_path) in error_of(forked(tmp_path, *TINY_NMT, *flags))
-    assert result_of(tmp_path).error.type == "DataError"
+    assert str(tmp_path) in find_error(run_in_fork(tmp_path, *TINY_NMT, *flags))
+    assert read_result(tmp_path).error.type == "DataError"
 
 
 def test_a_record_that_is_no_image_ends_the_run_with_its_line(tf, tmp_path):
@@ -384,7 +390,7 @@ def test_a_record_that_is_no_image_ends_the_run_with_its_line(tf, tmp_path):
         "--optimizer=sgd",
         "--disable_shuffle",
     ]
-    line = error_of(forked(tmp_path, *flags))
+    line = find_error(run_in_fork(tmp_path, *flags))
     assert line.startswith(f"error: {path}: record 1 is truncated")
 
 
@@ -398,9 +404,9 @@ def test_out_of_memory_fails_with_the_remedy_and_a_record(tmp_path):
         "--num_batches=1",
     ]
     limit = resource.setrlimit, resource.RLIMIT_AS, (6 * 2**30, 6 * 2**30)
-    line = error_of(forked(tmp_path, *flags, prepare=limit))
+    line = find_error(run_in_fork(tmp_path, *flags, prepare=limit))
     assert "out of memory" in line and "--batch_size=4000" in line
-    assert result_of(tmp_path).status == "failed"
+    assert read_result(tmp_path).status == "failed"
 
 
 LONG = [
@@ -418,7 +424,7 @@ def test_a_run_that_is_ended_in_its_batches_keeps_those_that_it_measured(tmp_pat
     assert done.returncode == 130
     assert "Traceback" not in done.stderr
     assert done.stdout == ""
-    result = result_of(tmp_path)
+    result = read_result(tmp_path)
     assert result.status == "interrupted"
     assert result.throughput.items_per_second > 0
     assert result.batches.measured == len(result.batches.items) - 1
@@ -437,7 +443,7 @@ def test_a_signal_in_the_trace_keeps_what_was_measured(number, tmp_path):
     assert "Traceback" not in done.stderr
     if number == signal.SIGINT:
         assert done.returncode == 130 and done.stdout.startswith("| Device number")
-    result = result_of(tmp_path)
+    result = read_result(tmp_path)
     assert result.status == "ok" and result.trace is None
     assert result.missing_output.startswith("--trace_batches=1000: ")
 
@@ -447,7 +453,7 @@ def test_kill_leaves_a_record_that_says_so(tmp_path):
     trainer.wait_for("warm-up", "measuring")
     trainer.send_signal(signal.SIGKILL)
     assert trainer.end(timeout_s=60).returncode == -signal.SIGKILL
-    result = result_of(tmp_path)
+    result = read_result(tmp_path)
     assert result.status == "failed" and result.error.type == "Killed"
     assert {*os.listdir(tmp_path)} == {"run.json", "stdout.txt", "stderr.txt"}
 
@@ -462,11 +468,11 @@ def test_threads_that_are_given_are_obeyed_with_a_warning_of_too_few(tmp_path, d
         "--cpu_cores_per_device=3",
         "--progress=false",
     ]
-    done = forked(tmp_path, *TINY, *flags, prepare=None)
+    done = run_in_fork(tmp_path, *TINY, *flags, prepare=None)
     assert done.returncode == 0
     assert "warning: --inter_op_parallelism_threads=1" in done.stderr
     assert f"this machine has {cores}" in done.stderr
-    result = result_of(tmp_path)
+    result = read_result(tmp_path)
     assert result.resolved.oversubscribed is True
     assert len(result.resolved.cpu_affinity) == cores
     assert result.resolved.inter_op_parallelism_threads == 1
@@ -475,5 +481,5 @@ def test_threads_that_are_given_are_obeyed_with_a_warning_of_too_few(tmp_path, d
 
 
 def test_a_run_whose_output_cannot_be_written_keeps_its_record(tmp_path):
-    error_of(forked(tmp_path, *TINY, "--progress=false", stdout="/dev/full"))
-    assert result_of(tmp_path).status == "ok"
+    find_error(run_in_fork(tmp_path, *TINY, "--progress=false", stdout="/dev/full"))
+    assert read_result(tmp_path).status == "ok"

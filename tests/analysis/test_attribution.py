@@ -11,8 +11,8 @@ from rnn_scaling.analysis.metrics import EFFICIENCY
 from rnn_scaling.analysis.student import t_foreseeable
 from rnn_scaling.config import flags
 from rnn_scaling.config import run_config as configs
-from tests.support.records import changed
-from tests.support.scaling_runs import resolved
+from tests.support.records import change_record
+from tests.support.scaling_runs import make_resolved_run
 
 MODES = ("independent", "parameter_server", "replicated", "mirrored")
 
@@ -35,10 +35,10 @@ def values(result):
 
 def test_exchange_is_the_loss_beyond_independent_replicas():
     runs = [
-        resolved(100),
-        resolved(180, 2),
-        resolved(99, 1, "replicated"),
-        resolved(150, 2, "replicated"),
+        make_resolved_run(100),
+        make_resolved_run(180, 2),
+        make_resolved_run(99, 1, "replicated"),
+        make_resolved_run(150, 2, "replicated"),
     ]
     result = attribute(runs)
     ideal = 2 * 99
@@ -51,10 +51,13 @@ def test_exchange_is_the_loss_beyond_independent_replicas():
 
 def test_a_mode_that_is_slower_on_one_device_loses_no_scaling():
     """All rows scale at 75 %. The mode and the text halve every rate."""
-    runs = [resolved(100), resolved(150, 2)]
-    runs += [resolved(50, 1, "replicated"), resolved(75, 2, "replicated")]
-    runs.append(resolved(25, 1, "replicated", "text", [10]))
-    runs.append(resolved(37.5, 2, "replicated", "text", [10, 10]))
+    runs = [make_resolved_run(100), make_resolved_run(150, 2)]
+    runs += [
+        make_resolved_run(50, 1, "replicated"),
+        make_resolved_run(75, 2, "replicated"),
+    ]
+    runs.append(make_resolved_run(25, 1, "replicated", "text", [10]))
+    runs.append(make_resolved_run(37.5, 2, "replicated", "text", [10, 10]))
     result = attribute(runs)
     shares = {part.name: part.points.value for part in result.parts}
     assert shares.pop("contention") == pytest.approx(25, abs=0.01)
@@ -63,12 +66,12 @@ def test_a_mode_that_is_slower_on_one_device_loses_no_scaling():
 
 def text_runs(positions=(10, 10)):
     return [
-        resolved(100),
-        resolved(180, 2),
-        resolved(99, 1, "replicated"),
-        resolved(150, 2, "replicated"),
-        resolved(90, 1, "replicated", "text"),
-        resolved(120, 2, "replicated", "text", list(positions)),
+        make_resolved_run(100),
+        make_resolved_run(180, 2),
+        make_resolved_run(99, 1, "replicated"),
+        make_resolved_run(150, 2, "replicated"),
+        make_resolved_run(90, 1, "replicated", "text"),
+        make_resolved_run(120, 2, "replicated", "text", list(positions)),
     ]
 
 
@@ -87,9 +90,9 @@ def test_input_and_imbalance_share_the_cost_of_the_data_source():
 
 def test_fixed_cost_is_the_loss_of_a_smaller_batch_on_one_device():
     runs = [
-        resolved(100, 1, global_batch_size=64),
-        resolved(80, 1, batch_size=32),
-        resolved(150, 2, global_batch_size=64),
+        make_resolved_run(100, 1, global_batch_size=64),
+        make_resolved_run(80, 1, batch_size=32),
+        make_resolved_run(150, 2, global_batch_size=64),
     ]
     result = attribute(runs)
     assert values(result) == {
@@ -106,11 +109,13 @@ def test_a_remainder_is_counted_once_as_imbalance():
     runs = []
     for source in ("device", "text"):
         runs += [
-            resolved(100, 1, data=source, global_batch_size=33),
-            resolved(100, 1, data=source, batch_size=9),
+            make_resolved_run(100, 1, data=source, global_batch_size=33),
+            make_resolved_run(100, 1, data=source, batch_size=9),
         ]
         runs.append(
-            resolved(rate, 4, "independent", source, sizes, global_batch_size=33)
+            make_resolved_run(
+                rate, 4, "independent", source, sizes, global_batch_size=33
+            )
         )
     result = attribute(runs)
     shares = {part.name: part.points.value for part in result.parts}
@@ -120,39 +125,41 @@ def test_a_remainder_is_counted_once_as_imbalance():
 
 def test_the_commands_train_exactly_the_missing_runs():
     options = {"num_units": 64, "all_reduce_spec": "xring", "gradient_repacking": 2}
-    runs = [resolved(50.0 * (n + 1), n, "replicated", **options) for n in (1, 2)]
+    runs = [
+        make_resolved_run(50.0 * (n + 1), n, "replicated", **options) for n in (1, 2)
+    ]
     supplied = []
     for part in attribute(runs).parts:
         for command in part.commands:
             lists = flags.parse(shlex.split(command)[2:], configs.OPTIONS)
             mode = lists.pop("variable_update")
             n = lists.pop("num_devices")
-            supplied.append(resolved(90 * n, n, mode, **lists))
+            supplied.append(make_resolved_run(90 * n, n, mode, **lists))
     complete = attribute([*supplied, *runs])
     assert all(part.value for part in complete.parts)
     assert complete.residual.value == 0
 
 
 def test_no_attribution_without_a_baseline_or_on_one_device():
-    [one] = rows.build_rows([resolved(100)])
-    [two] = rows.build_rows([resolved(180, 2)])
+    [one] = rows.build_rows([make_resolved_run(100)])
+    [two] = rows.build_rows([make_resolved_run(180, 2)])
     assert split(one, [one]) is None
     assert split(two, [two]) is None
 
 
 def test_padding_is_the_share_of_positions_without_a_word():
-    [row] = rows.build_rows([resolved(100, 2, positions=[10, 10])])
+    [row] = rows.build_rows([make_resolved_run(100, 2, positions=[10, 10])])
     assert row.padding == pytest.approx(0.1)
 
 
-def noisy_runs(noise, total):
+def make_noisy_runs(noise, total):
     """Return runs of some of the modes and data sources, with gaps."""
     runs = []
     for n, mode, data in itertools.product((1, 2, 4), MODES, ("device", "text")):
         for _ in range(random.randint(0, 3)):
             rate = random.uniform(30, 120) * n * random.uniform(1 - noise, 1 + noise)
             options = {"positions": [7] * n, "global_batch_size": total}
-            runs.append(resolved(rate, n, mode, data, **options))
+            runs.append(make_resolved_run(rate, n, mode, data, **options))
     return runs
 
 
@@ -162,7 +169,7 @@ def test_the_numbers_of_a_row_agree():
     count = 0
     for _ in range(20):
         noise = random.choice([0.002, 0.02, 0.2, 0.6])
-        table = rows.build_rows(noisy_runs(noise, random.choice([0, 64])))
+        table = rows.build_rows(make_noisy_runs(noise, random.choice([0, 64])))
         for result in filter(None, attribution.attribute_all(table, table)):
             count += 1
             check_agreement(result)
@@ -201,15 +208,15 @@ def check_agreement(result):
         assert part.points.ends == loss.ends
 
 
-def repeated(rates, **changes):
+def make_repeats(rates, **changes):
     runs = []
     for n, rate in rates:
         for factor in (0.999, 1, 1.001):
-            runs.append(changed(resolved(rate * factor, n), **changes))
+            runs.append(change_record(make_resolved_run(rate * factor, n), **changes))
     return runs
 
 
-def crowded(count, cores=2, **parts):
+def make_crowded_environment(count, cores=2, **parts):
     return {
         "resolved": {
             "cpu_affinity": [*range(min(count, cores))],
@@ -220,14 +227,16 @@ def crowded(count, cores=2, **parts):
 
 
 def test_oversubscription_is_an_exact_part():
-    one = repeated([(1, 100)], **crowded(1))
-    result = attribute([*one, *repeated([(4, 180)], **crowded(4))])
+    one = make_repeats([(1, 100)], **make_crowded_environment(1))
+    result = attribute([*one, *make_repeats([(4, 180)], **make_crowded_environment(4))])
     shares = {part.name: part.points for part in result.parts}
     assert shares["oversubscription"].ends == (50.0, 50.0)
     assert shares["contention"].value == pytest.approx(5, abs=0.01)
     names = [part.name for part in result.significant_parts]
     assert names == ["oversubscription", "contention"]
-    enough = attribute([*one, *repeated([(4, 180)], **crowded(4, cores=4))])
+    enough = attribute(
+        [*one, *make_repeats([(4, 180)], **make_crowded_environment(4, cores=4))]
+    )
     assert [part.name for part in enough.parts] == ["contention"]
 
 
@@ -244,8 +253,10 @@ def test_load_on_any_row_of_a_part_may_explain_it(shares):
         load = {"load": {"others": share / n, "steal": 0.0, "seconds": 9.0}}
         rate = 100 * n * (0.95 if n > 1 else 1.0) * (1 - share)
         for factor in (0.999, 1.0, 1.001):
-            run = resolved(rate * factor, n, mode)
-            runs.append(changed(run, **crowded(n), environment=load))
+            run = make_resolved_run(rate * factor, n, mode)
+            runs.append(
+                change_record(run, **make_crowded_environment(n), environment=load)
+            )
     result = attribute(runs)
     assert [part.name for part in result.parts] == ["contention", "exchange"]
     assert all(part.may_be_load for part in result.parts)
@@ -255,8 +266,8 @@ def test_load_on_any_row_of_a_part_may_explain_it(shares):
 
 
 def test_parts_within_the_noise_are_not_displayed():
-    noisy = [resolved(rate, 1) for rate in (90, 110)]
-    noisy += [resolved(rate, 2) for rate in (171, 209)]
+    noisy = [make_resolved_run(rate, 1) for rate in (90, 110)]
+    noisy += [make_resolved_run(rate, 2) for rate in (171, 209)]
     result = attribute(noisy)
     assert not result.is_significant
     assert result.displayed_parts == ()
@@ -285,7 +296,9 @@ def test_rounding_of_floating_point_is_not_a_part():
         rate = rng.uniform(10, 1e5)
         runs = []
         for count, kind in itertools.product((1, n), kinds):
-            runs += [resolved(rate * count, count, *kind, [positions] * count)] * 2
+            runs += [
+                make_resolved_run(rate * count, count, *kind, [positions] * count)
+            ] * 2
         table = rows.build_rows(runs)
         for loss in filter(None, attribution.attribute_all(table, table)):
             assert not loss.is_significant

@@ -179,7 +179,7 @@ def netlab():
     return {name: from_rows.make_measured_point(row) for name, row in zip(names, rows)}
 
 
-def measured(kind, workers, mbit):
+def measure_curve(kind, workers, mbit):
     """Return a measured curve as a prediction without a model of its parts.
 
     The curve has one worker and `workers` workers, at `mbit` Mbit/s.
@@ -209,7 +209,7 @@ def link(mbit):
     return Link(0.0, PAYLOAD * 1e6 * mbit / 8)
 
 
-def hit(gain, before, after):
+def is_hit(gain, before, after):
     """Return whether the measured gain is within `gain`, apart from its own noise."""
     noise = 1.96 * math.hypot(before.error, after.error)
     return (
@@ -219,23 +219,23 @@ def hit(gain, before, after):
     )
 
 
-def linked(kind):
+def list_linked_hits(kind):
     hits = []
     for workers in (2, 3, 4):
         for now in (50, 200, 1000):
             for new in {50, 200, 1000} - {now}:
                 found = compute_sensitivity(
-                    measured(kind, workers, now),
+                    measure_curve(kind, workers, now),
                     workers,
                     [Change(LINK, link=link(new))],
                 )
                 pair = (netlab()[f"{kind}-{workers}-{mbit}mbit"] for mbit in (now, new))
-                hits.append(hit(found.effects[1].gain, *pair))
+                hits.append(is_hit(found.effects[1].gain, *pair))
     return hits
 
 
 def test_other_links_of_a_ring_do_what_was_predicted():
-    assert np.mean(linked("ring")) == 1
+    assert np.mean(list_linked_hits("ring")) == 1
 
 
 def test_other_links_of_servers_do_nearly_what_was_predicted():
@@ -244,18 +244,18 @@ def test_other_links_of_servers_do_nearly_what_was_predicted():
     Workers send to it at the same time, so slow links cost it more than the ratio of
     their rates.
     """
-    assert np.mean(linked("ps2")) >= 0.9
-    assert np.mean(linked("ps1")) >= 0.7
+    assert np.mean(list_linked_hits("ps2")) >= 0.9
+    assert np.mean(list_linked_hits("ps1")) >= 0.7
 
 
 @pytest.mark.parametrize("workers", [2, 4])
 @pytest.mark.parametrize("kind", ["bfloat16", "float16"])
 def test_half_of_the_bytes_do_what_was_predicted(workers, kind):
     found = compute_sensitivity(
-        measured("ring", workers, 50), workers, [Change(EXCHANGE, 0.5)]
+        measure_curve("ring", workers, 50), workers, [Change(EXCHANGE, 0.5)]
     )
     points = netlab()
-    assert hit(
+    assert is_hit(
         found.effects[1].gain,
         points[f"ring-{workers}-50mbit"],
         points[f"ring-{workers}-50mbit-{kind}"],

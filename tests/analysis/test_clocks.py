@@ -19,7 +19,7 @@ from rnn_scaling.reports import environment
 from tests.support.records import make_record
 
 
-def sampled(*devices, names=("GeForce GTX 1070",)):
+def make_clocks(*devices, names=("GeForce GTX 1070",)):
     """Return the clocks of a record from the limits and samples (`at`) of each GPU."""
     limits = [{k: v for k, v in d.items() if k != "at"} for d in devices]
     static = [
@@ -53,7 +53,7 @@ def gpu(sm=1500, memory=4000, reasons=0, count=1, **limits):
     ],
 )
 def test_six_equal_cards_with_two_clocks_differ(field, fast, slow):
-    [difference] = find_differences(sampled(fast, slow, slow, slow, fast, fast))
+    [difference] = find_differences(make_clocks(fast, slow, slow, slow, fast, fast))
     levels = ((1683.0, (1, 2, 3)), (1771.5, (0, 4, 5)))
     assert difference == ClockDifference("GeForce GTX 1070", field, levels)
     text = format_caution(difference)
@@ -61,28 +61,28 @@ def test_six_equal_cards_with_two_clocks_differ(field, fast, slow):
 
 
 def test_clocks_within_one_percent_are_equal():
-    assert find_differences(sampled(gpu(1000), gpu(1010))) == []
-    [difference] = find_differences(sampled(gpu(1000), gpu(1009), gpu(1011)))
+    assert find_differences(make_clocks(gpu(1000), gpu(1010))) == []
+    [difference] = find_differences(make_clocks(gpu(1000), gpu(1009), gpu(1011)))
     assert difference.levels == ((1004.5, (0, 1)), (1011, (2,)))
 
 
 def test_other_models_are_not_compared():
     names = ("GeForce GTX 1070", "GeForce GTX 1080")
-    assert find_differences(sampled(gpu(1000), gpu(2000), names=names)) == []
+    assert find_differences(make_clocks(gpu(1000), gpu(2000), names=names)) == []
 
 
 def test_medians_are_those_under_load():
     idle = {"sm_mhz": 300, "memory_mhz": 405, "reasons": 1, "utilisation": 0}
     waiting = {"sm_mhz": 300, "memory_mhz": 405, "reasons": None, "utilisation": 0}
     busy = {"sm_mhz": 1500, "memory_mhz": 4000, "reasons": 0, "utilisation": 97}
-    clocks = sampled({"at": [idle, idle, waiting, busy]}, {"at": [busy] * 4})
+    clocks = make_clocks({"at": [idle, idle, waiting, busy]}, {"at": [busy] * 4})
     assert find_differences(clocks) == []
     assert compute_median_clocks_mhz(clocks) == {
         "SM": [1500, 1500],
         "memory": [4000, 4000],
     }
     slow_idle = {**idle, "reasons": 0x1 | 0x4}
-    always_idle = sampled({"at": [slow_idle] * 4}, {"at": [busy] * 4})
+    always_idle = make_clocks({"at": [slow_idle] * 4}, {"at": [busy] * 4})
     assert list_clock_cautions(always_idle) == []
     assert compute_median_clocks_mhz(always_idle) == {"SM": [1500], "memory": [4000]}
 
@@ -90,15 +90,15 @@ def test_medians_are_those_under_load():
 def test_throttling_is_reported_by_reason():
     free, capped, hot = ({"sm_mhz": 1500, "reasons": mask} for mask in (0, 0x4, 0x24))
     idle = {"sm_mhz": 300, "reasons": 0x1}
-    clocks = sampled({"at": [free] * 10}, {"at": [free] * 6 + [capped] * 4})
+    clocks = make_clocks({"at": [free] * 10}, {"at": [free] * 6 + [capped] * 4})
     assert find_throttling(clocks) == [Throttling("SW power cap", ((1, 0.4),))]
-    clocks = sampled({"at": [capped] * 4}, {"at": [idle, free, hot, idle]})
+    clocks = make_clocks({"at": [capped] * 4}, {"at": [idle, free, hot, idle]})
     power, heat = find_throttling(clocks)
     assert power == Throttling("SW power cap", ((0, 1.0), (1, 0.5)))
     assert heat == Throttling("SW thermal slowdown", ((1, 0.5),))
     text = format_caution(power)
     assert "GPUs 0, 1" in text and "50 to 100 %" in text
-    assert find_throttling(sampled({"at": [free] * 99 + [capped]})) == []
+    assert find_throttling(make_clocks({"at": [free] * 99 + [capped]})) == []
 
 
 def run_with(held):
@@ -109,11 +109,11 @@ def run_with(held):
 
 def test_a_report_has_one_sentence_per_kind_of_difference():
     slow = [
-        run_with(sampled(gpu(memory=4000, reasons=4), gpu(memory=mhz, reasons=4)))
+        run_with(make_clocks(gpu(memory=4000, reasons=4), gpu(memory=mhz, reasons=4)))
         for mhz in (3800, 3801)
     ]
     first, second = environment.make_statements(
-        [*slow, run_with(sampled(gpu(), gpu())), run_with(None)]
+        [*slow, run_with(make_clocks(gpu(), gpu())), run_with(None)]
     )
     assert first.values == second.values == {"runs": 2, "total": 4}
     assert "3800 MHz" in first.subject and "SW power cap" in second.subject
@@ -132,5 +132,5 @@ def test_a_report_shows_the_clocks_during_the_runs():
             [run_with(build(Clocks, cpu)), run_with(None)]
         )
     ]
-    facts = environment.list_facts([run_with(sampled(gpu(1500), gpu(1600)))])
+    facts = environment.list_facts([run_with(make_clocks(gpu(1500), gpu(1600)))])
     assert "SM 1500 to 1600 MHz, memory 4000 MHz" in [fact.text for fact in facts]

@@ -16,7 +16,7 @@ from rnn_scaling.analysis.facts.table import (
 )
 from rnn_scaling.reports.differences import describe
 from tests.support.compared import gpu_run, run
-from tests.support.records import changed
+from tests.support.records import change_record
 
 LOAD = "load of other processes"
 
@@ -34,7 +34,7 @@ def names_inside(*records):
     return [each.name for each in find_differences_inside(records)]
 
 
-def loaded(others, rate=1000.0, steal=0.0, **options):
+def make_loaded_run(others, rate=1000.0, steal=0.0, **options):
     load = {"others": others, "steal": steal}
     return run(rate, environment={"load": load}, **options)
 
@@ -55,7 +55,7 @@ def test_equal_runs_differ_in_nothing():
     ],
 )
 def test_load_of_one_side_is_grave_if_it_is_large(name, others, steal, severity):
-    busy = loaded(others, steal=steal)
+    busy = make_loaded_run(others, steal=steal)
     assert severities(run(), busy) == {name: severity}
     assert severities(busy, busy) == {name: CAUTION}
 
@@ -63,13 +63,13 @@ def test_load_of_one_side_is_grave_if_it_is_large(name, others, steal, severity)
 @pytest.mark.parametrize("rate, severity", [(300.0, INCOMPARABLE), (100.0, CAUTION)])
 def test_load_that_cannot_explain_the_change_is_a_caution(rate, severity):
     """Compare a run beside a load of 30 % of one core with a run at 1,000 words/s."""
-    busy = loaded(0.3, rate)
+    busy = make_loaded_run(0.3, rate)
     assert severities(run(), busy) == severities(busy, run()) == {LOAD: severity}
 
 
 def test_a_level_of_load_that_varies_by_chance_is_no_difference():
-    a = [loaded(0.4), loaded(0.6)]
-    b = [loaded(0.5), loaded(0.64)]
+    a = [make_loaded_run(0.4), make_loaded_run(0.6)]
+    b = [make_loaded_run(0.5), make_loaded_run(0.64)]
     [difference] = find_differences(a, b)
     [load] = difference.first
     assert load.values == {"mean": 0.5, "most": 0.6}
@@ -97,7 +97,7 @@ ON_ONE_PROCESS = [
 
 
 def test_a_missing_value_is_unknown_and_never_equal():
-    bare = changed(run(), environment={}, resolved={})
+    bare = change_record(run(), environment={}, resolved={})
     for pair in ((run(), bare), (bare, run()), (bare, bare)):
         differences = texts(*pair)
         for fact in ON_ONE_PROCESS:
@@ -109,7 +109,7 @@ def test_a_missing_value_is_unknown_and_never_equal():
 def test_workers_that_record_nothing_are_unknown():
     def cluster(*ranks, **workers):
         ranks = [{"rank": number, **rank} for number, rank in enumerate(ranks)]
-        return changed(run(), workers={"ranks": ranks, **workers})
+        return change_record(run(), workers={"ranks": ranks, **workers})
 
     known = cluster({"host": "a"}, {"host": "b"}, launcher="mpirun")
     assert severities(known, cluster({}, {}))["launcher"] == CAUTION

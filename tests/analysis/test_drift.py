@@ -29,7 +29,7 @@ def in_folder_without_git(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
 
-def started(minutes, rate=1000.0, **changes):
+def make_started_run(minutes, rate=1000.0, **changes):
     """Return a run that started some minutes after START."""
     time = START + datetime.timedelta(minutes=float(minutes))
     return run(float(rate), environment={"started": time.isoformat()}, **changes)
@@ -41,7 +41,7 @@ def side(tmp_path, name, minutes, rates=None):
     folder.mkdir(parents=True)
     rates = rates or [1000.0 + k for k in range(len(minutes))]
     for number, (minute, rate) in enumerate(zip(minutes, rates), 1):
-        record.write(started(minute, rate), folder / f"run.r{number}.json")
+        record.write(make_started_run(minute, rate), folder / f"run.r{number}.json")
     return matching.read(folder)
 
 
@@ -80,7 +80,9 @@ def test_sweeps_of_several_configurations_may_be_interleaved(tmp_path):
             for sweep in range(3):
                 for number in range(2 * repeats):
                     minute = 20 * sweep + offset + number
-                    one = started(minute, 1000 + minute, num_devices=1 + number % 2)
+                    one = make_started_run(
+                        minute, 1000 + minute, num_devices=1 + number % 2
+                    )
                     record.write(one, folder / f"run{sweep}{number}.json")
             sides[repeats, name] = matching.read(folder)
     found = {}
@@ -120,7 +122,7 @@ def test_drift_is_assumed_to_be_as_large_as_the_scatter_of_runs():
     assert drift.assume([]) is None
 
 
-def past(number, deviation, num_runs=5, seed=1):
+def make_past_rates(number, deviation, num_runs=5, seed=1):
     """Return the rates of some sessions; their runs differ by 2 %."""
     rng = np.random.default_rng(seed)
     levels = deviation * rng.normal(size=(number, 1))
@@ -130,7 +132,7 @@ def past(number, deviation, num_runs=5, seed=1):
 @pytest.mark.parametrize("deviation", [0.0, 0.01, 0.04])
 def test_many_sessions_show_the_drift(deviation):
     assumed = Drift(0.02, 3, Source.ASSUMED)
-    found = sessions.add_session_drift(assumed, past(100, deviation))
+    found = sessions.add_session_drift(assumed, make_past_rates(100, deviation))
     assert found.source is Source.HISTORY
     assert found.sessions == 100
     assert found.deviation == pytest.approx(deviation, rel=0.15, abs=0.005)
@@ -139,15 +141,15 @@ def test_many_sessions_show_the_drift(deviation):
 
 def test_few_sessions_only_correct_the_assumption():
     assumed = Drift(0.02, 3, Source.ASSUMED)
-    assert sessions.add_session_drift(assumed, past(2, 0.0)) == assumed
-    few = sessions.add_session_drift(assumed, past(4, 0.0))
+    assert sessions.add_session_drift(assumed, make_past_rates(2, 0.0)) == assumed
+    few = sessions.add_session_drift(assumed, make_past_rates(4, 0.0))
     assert 0.01 < few.deviation < 0.02
     assert few.degrees == 6
 
 
 def test_a_lasting_change_is_not_drift():
     assumed = Drift(0.02, 3, Source.ASSUMED)
-    rates = past(60, 0.01)
+    rates = make_past_rates(60, 0.01)
     stepped = rates[:30]
     for session in rates[30:]:
         stepped.append([0.8 * rate for rate in session])
@@ -161,12 +163,12 @@ def past_entries(minutes, factors, **changes):
     for minute, factor in zip(minutes, factors):
         runs = []
         for k, rate in enumerate(STEADY):
-            runs.append(started(minute + k, rate * factor, **changes))
+            runs.append(make_started_run(minute + k, rate * factor, **changes))
         found += entries.build_entries(runs)
     return sessions.PastSessions(tuple(found))
 
 
-def judged(tmp_path, name, known=None, after=1.0, **options):
+def judge_sessions(tmp_path, name, known=None, after=1.0, **options):
     """Judge two sessions that are a day apart."""
     sides = []
     for number, factor in enumerate((1.0, after)):
@@ -185,7 +187,7 @@ def test_a_history_of_the_machine_replaces_the_assumption(tmp_path):
     for name, step in (("without", None), ("calm", 0.001), ("wild", 0.1)):
         factors = [1 + (step or 0) * (day % 2) for day in range(20)]
         known = past_entries(days, factors) if step else None
-        [results[name]] = judged(tmp_path, name, known, after=0.9).results
+        [results[name]] = judge_sessions(tmp_path, name, known, after=0.9).results
     assert results["without"].drift.source is Source.ASSUMED
     assert {results[name].drift.sessions for name in ("calm", "wild")} == {20}
     half_widths = [
@@ -208,7 +210,7 @@ def test_only_separate_sessions_of_the_same_configuration_and_machine_count(tmp_
         ("own", past_entries([*days, 0, 1440], [*levels, 1.0, 1.0]), 8),
         ("other", past_entries(days, levels, num_devices=2), 0),
     ):
-        [result] = judged(tmp_path, name, known).results
+        [result] = judge_sessions(tmp_path, name, known).results
         assert result.drift.sessions == num_sessions, name
 
 
@@ -218,7 +220,7 @@ def test_a_speedup_has_no_drift(tmp_path):
         folder.mkdir()
         for devices in (1, 2):
             for k, rate in enumerate(STEADY):
-                one = started(minutes + k, devices * rate, num_devices=devices)
+                one = make_started_run(minutes + k, devices * rate, num_devices=devices)
                 record.write(one, folder / f"on{devices}.r{k + 1}.json")
     sides = judgement.read(tmp_path / "before", tmp_path / "after")
     report = judgement.judge(*sides, judgement.Question(metric="speedup"))
@@ -228,7 +230,7 @@ def test_a_speedup_has_no_drift(tmp_path):
 
 
 def test_interleaved_pairs_have_no_drift(tmp_path):
-    report = judged(tmp_path, "pairs", paired=True)
+    report = judge_sessions(tmp_path, "pairs", paired=True)
     assert [result.drift for result in report.results] == [None]
     assert state_sessions(report) == []
 
@@ -240,7 +242,7 @@ def test_more_runs_do_not_help_against_drift(tmp_path):
         widened = significance.judge_ratio(divide_rates(*rates, between.scatter))
         needed = verdicts.count_needed_runs(widened, 0.02, between)
         assert (needed is not None) is is_enough
-    [result] = judged(tmp_path, "x", max_regression=0.001).results
+    [result] = judge_sessions(tmp_path, "x", max_regression=0.001).results
     assert result.reason.kind == "undecided-drift"
 
 

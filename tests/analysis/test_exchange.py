@@ -4,7 +4,7 @@ import pytest
 
 from rnn_scaling.analysis.exchange import count_exchanged_bytes
 from rnn_scaling.config import registry
-from tests.support.records import changed, make_record
+from tests.support.records import change_record, make_record
 
 WHOLE = 1000  # bytes of all variables
 # 600 of these bytes are embeddings with rows of 20 bytes. A tower looks up 4 or 6 rows.
@@ -18,7 +18,7 @@ def run(mode="replicated", parameters=PARAMETERS, positions=POSITIONS, **options
     made = make_record(
         config=config, seconds=[1, 1, 1], items=[2, 2, 2], warmup=1, batches=batches
     )
-    return changed(made, parameters=parameters)
+    return change_record(made, parameters=parameters)
 
 
 @pytest.mark.parametrize(

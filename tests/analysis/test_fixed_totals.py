@@ -9,7 +9,7 @@ from rnn_scaling.analysis.rows import find_fixed_totals
 from rnn_scaling.records import folder
 from rnn_scaling.reports import cautions
 from rnn_scaling.reports.summary import summarise
-from tests.test_recorder import recorded
+from tests.test_recorder import record_run
 
 DEVICES = (1, 2, 4)
 
@@ -38,7 +38,7 @@ def test_a_total_that_does_not_divide_is_one_series(tmp_path):
     for devices, repeat in itertools.product(sizes, "ab"):
         path = tmp_path / f"{devices}{repeat}.json"
         step_s = 0.5 if repeat == "a" else 0.505
-        recorded(path, devices, step_s=step_s, **sizes[devices])
+        record_run(path, devices, step_s=step_s, **sizes[devices])
     summary = summarise(folder.read(tmp_path), "mine")
     [series] = summary.series
     assert series.is_strong_scaling

@@ -21,13 +21,13 @@ def in_folder_without_git(tmp_path, monkeypatch):
     commits.count_commits.cache_clear()
 
 
-def curve_of(levels, seed=0):
+def make_curve(levels, seed=0):
     [curve] = curves.build_timeline(histories.entries(levels, seed)).curves
     return curve
 
 
 def cuts_of(levels, seed=0):
-    return curve_of(levels, seed).levels.cuts
+    return make_curve(levels, seed).levels.cuts
 
 
 def configuration(encoder="cudnn_lstm", num_devices=1, **options):
@@ -38,7 +38,7 @@ def configuration(encoder="cudnn_lstm", num_devices=1, **options):
     )
 
 
-def committed_run(commit, rate=1000.0, cpu="Processor A", **options):
+def make_committed_run(commit, rate=1000.0, cpu="Processor A", **options):
     facts = {
         "commit": {"hash": commit, "modified": False, "diff": None},
         "started": "2026-01-01T10:00:00+01:00",
@@ -48,14 +48,14 @@ def committed_run(commit, rate=1000.0, cpu="Processor A", **options):
 
 
 def test_records_become_an_entry_for_each_commit_and_machine():
-    a = histories.commit_of(1)
-    b = histories.commit_of(2)
+    a = histories.make_commit(1)
+    b = histories.make_commit(2)
     records = [
-        committed_run(a, 1000.0),
-        committed_run(a, 1001.0),
-        committed_run(b, 900.0),
-        committed_run(b, 1.0, status="failed"),
-        committed_run(a, 2000.0, "Processor B"),
+        make_committed_run(a, 1000.0),
+        make_committed_run(a, 1001.0),
+        make_committed_run(b, 900.0),
+        make_committed_run(b, 1.0, status="failed"),
+        make_committed_run(a, 2000.0, "Processor B"),
     ]
     built = entries.build_entries(records, label="x")
     assert [(entry.commit.hash, entry.machine.cpu) for entry in built] == [
@@ -77,7 +77,7 @@ def test_entries_of_known_commits_are_in_the_order_of_history(tmp_path):
     built = []
     for number, commit in enumerate([third, first, second, first]):
         built.append(histories.entry(number, commit=commit))
-    missing = histories.entry(0, commit=histories.commit_of(9))
+    missing = histories.entry(0, commit=histories.make_commit(9))
     in_order = [missing, built[1], built[3], built[2], built[0]]
     assert curves.sort_entries([*built, missing]) == in_order
 
@@ -96,10 +96,10 @@ def test_a_change_point_has_its_range_of_commits(count, expected, tmp_path):
     before = hashes[0]
     after = hashes[count or 0]
     if count is None:
-        before = histories.commit_of(8)
-        after = histories.commit_of(9)
+        before = histories.make_commit(8)
+        after = histories.make_commit(9)
     built = []
-    for n, rates in enumerate(histories.scattered([1000.0] * 20 + [900.0] * 10)):
+    for n, rates in enumerate(histories.scatter_rates([1000.0] * 20 + [900.0] * 10)):
         versions = {"tensorflow": "2.21" if n < 20 else "2.22"}
         commit = before if n < 20 else after
         built.append(histories.entry(n, rates, commit=commit, versions=versions))
@@ -114,7 +114,7 @@ def test_a_change_point_has_its_range_of_commits(count, expected, tmp_path):
 
 
 def test_a_change_that_is_reverted_is_two_change_points():
-    curve = curve_of([1000.0] * 20 + [930.0] * 6 + [1000.0] * 10)
+    curve = make_curve([1000.0] * 20 + [930.0] * 6 + [1000.0] * 10)
     assert curve.levels.cuts == (20, 26)
     changes = [step.change.value for step in curve.change_points]
     assert changes == pytest.approx([0.93, 1 / 0.93], rel=0.015)
@@ -133,7 +133,7 @@ def test_change_points_that_were_found_stay():
         assert cuts_of(levels[:last], 3) == cuts_of(levels, 3)
 
 
-def simulated(levels, generator):
+def find_simulated_levels(levels, generator):
     size = (len(levels), 3)
     noise = generator.normal(0, histories.PROCESS, size)
     days = generator.normal(0, histories.ENTRY, len(levels))
@@ -148,8 +148,8 @@ def test_error_rates_of_the_search():
     alarms = 0
     found = 0
     for _ in range(100):
-        alarms += bool(simulated([1.0] * 100, generator).cuts)
-        cuts = simulated([1.0] * 20 + [0.95] * 3, generator).cuts
+        alarms += bool(find_simulated_levels([1.0] * 100, generator).cuts)
+        cuts = find_simulated_levels([1.0] * 20 + [0.95] * 3, generator).cuts
         found += any(abs(cut - 20) <= 1 for cut in cuts)
     assert alarms <= 3 and found >= 90
 
@@ -158,7 +158,7 @@ def test_intervals_of_changes_contain_the_true_change():
     generator = np.random.default_rng(2)
     covered = 0
     for _ in range(400):
-        levels = simulated([1.0] * 12, generator)
+        levels = find_simulated_levels([1.0] * 12, generator)
         change = levels.change((0, 11), (11, 12), 11)
         covered += change.low <= 1 <= change.high
     assert 370 <= covered <= 398
@@ -199,7 +199,7 @@ def test_a_curve_that_is_not_measured_any_more_is_not_judged():
 
 def test_a_further_entry_of_the_commit_leaves_other_configurations_judged():
     built = histories.entries([1000.0] * 20 + [800.0])
-    commit = histories.commit_of(20)
+    commit = histories.make_commit(20)
     other = configuration("dynamic_rnn")
     built.append(histories.entry(21, commit=commit, configurations=(other,)))
     report = curves.check("h", curves.build_timeline(built), 0.05)
@@ -223,9 +223,9 @@ def with_load(entry, *loads):
 
 
 def test_the_load_of_the_counted_runs_is_in_the_entry():
-    commit = histories.commit_of(1)
-    quiet = committed_run(commit)
-    busy = committed_run(commit, 900.0)
+    commit = histories.make_commit(1)
+    quiet = make_committed_run(commit)
+    busy = make_committed_run(commit, 900.0)
     load = dataclasses.replace(busy.environment.load, others=0.4)
     facts = dataclasses.replace(busy.environment, load=load)
     busy = dataclasses.replace(busy, environment=facts)
@@ -259,7 +259,7 @@ def test_disturbed_entries_are_not_searched_and_the_latest_is_not_judged():
 
 def test_a_quiet_entry_of_the_latest_commit_is_judged():
     quiet = histories.entries([1000.0] * 20, 4)
-    again = histories.entry(20, [600.0] * 3, commit=histories.commit_of(19))
+    again = histories.entry(20, [600.0] * 3, commit=histories.make_commit(19))
     timeline = curves.build_timeline([*quiet, with_load(again, 0.4, 0.4, 0.4)])
     assert curves.check("h", timeline, 0.05).exit_status == 0
 

@@ -65,13 +65,13 @@ KILLED = "killed by SIGKILL: often the kernel's out-of-memory killer"
 def test_an_error_shows_whether_memory_was_missing(
     kind, message, limit, outcome, is_certain
 ):
-    attempt = largest_batch.judge_run(failed_run(kind, message), limit)
+    attempt = largest_batch.judge_run(make_failed_run(kind, message), limit)
     assert attempt.outcome == outcome
     assert (attempt.message == message) is is_certain
     assert message in attempt.message
 
 
-def failed_run(kind, message):
+def make_failed_run(kind, message):
     error = {"type": kind, "message": message}
     return make_record("failed", config={"batch_size": 64}, error=error)
 

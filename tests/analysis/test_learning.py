@@ -88,7 +88,7 @@ def run(devices, rate, until, best=9, count=60, **config):
     )
 
 
-def learned(records, target=None):
+def compare_learning(records, target=None):
     comparison = learning.measure_learning(build_rows(records), target)
     by_devices = {result.row.num_devices: result for result in comparison.results}
     return comparison, by_devices
@@ -97,7 +97,7 @@ def learned(records, target=None):
 def test_the_time_to_a_target_is_compared_with_one_device():
     strong = {"global_batch_size": 8}
     runs = [run(1, 100.0, 10, **strong), run(2, 150.0, 10, **strong)]
-    comparison, by_devices = learned(runs, Target(ACCURACY, 0.9))
+    comparison, by_devices = compare_learning(runs, Target(ACCURACY, 0.9))
     one = by_devices[1]
     two = by_devices[2]
     assert comparison.windows == {"words": 100.0}  # ten batches of ten predictions
@@ -113,38 +113,38 @@ def test_the_time_to_a_target_is_compared_with_one_device():
 def test_disturbed_runs_are_compared_with_one_device(monkeypatch):
     monkeypatch.setattr(Row, "is_slowed", True)
     runs = [run(1, 100.0, 10), run(2, 150.0, 10)]
-    comparison, by_devices = learned(runs, Target(ACCURACY, 0.9))
+    comparison, by_devices = compare_learning(runs, Target(ACCURACY, 0.9))
     assert comparison.baseline(by_devices[2]) is by_devices[1]
 
 
 def test_repeats_give_an_interval_unless_one_misses_the_target():
     records = [run(1, rate, 10, seed=1) for rate in (100.0, 102.0)]
     records += [run(2, rate, 10, seed=1) for rate in (150.0, 149.0)]
-    comparison, by_devices = learned(records, Target(ACCURACY, 0.9))
+    comparison, by_devices = compare_learning(records, Target(ACCURACY, 0.9))
     low, high = comparison.time_speedup(by_devices[2]).ends
     assert low < 1.48 < high
     assert by_devices[2].items.value == 2000
     assert by_devices[2].items.ends is None
     records.append(run(2, 150.0, 10, best=7, seed=1))
-    comparison, by_devices = learned(records, Target(ACCURACY, 0.9))
+    comparison, by_devices = compare_learning(records, Target(ACCURACY, 0.9))
     assert by_devices[2].run_items == (2000, 2000, None)
     assert comparison.time_speedup(by_devices[2]) is None
 
 
 def test_the_default_target_is_the_highest_that_all_reach():
-    comparison, _ = learned([run(1, 100.0, 10), run(2, 150.0, 20, best=8)])
+    comparison, _ = compare_learning([run(1, 100.0, 10), run(2, 150.0, 20, best=8)])
     assert comparison.target == Target(ACCURACY, 0.8, is_chosen_by_user=False)
-    late, _ = learned([run(1, 100.0, 55), run(2, 150.0, 55)])
+    late, _ = compare_learning([run(1, 100.0, 55), run(2, 150.0, 55)])
     assert late.target.value == 0.1
 
 
 def test_runs_without_counted_predictions_have_no_default_target():
     assert learning.measure_learning(build_rows([make_record()]), None) is None
-    assert learned([make_record()], Target(ACCURACY, 0.5))[1][1].best is None
+    assert compare_learning([make_record()], Target(ACCURACY, 0.5))[1][1].best is None
 
 
 def test_independent_towers_are_left_out():
     runs = [run(n, 100.0 * n, 10, variable_update="independent") for n in (1, 2)]
-    comparison, by_devices = learned(runs)
+    comparison, by_devices = compare_learning(runs)
     assert list(by_devices) == [1]
     assert comparison.target.value == 0.9

@@ -13,7 +13,7 @@ from rnn_scaling.analysis.metrics import EFFICIENCY, METRICS
 from rnn_scaling.analysis.rows import build_rows
 from rnn_scaling.records.options import Options
 from rnn_scaling.reports import conclusions
-from tests.support.scaling_runs import of
+from tests.support.scaling_runs import summarise_records
 
 
 def run(num_devices, rate, own=1.0, others=0.0, **options):
@@ -22,7 +22,7 @@ def run(num_devices, rate, own=1.0, others=0.0, **options):
     return dataclasses.replace(made, options=Options({**made.options.known, **options}))
 
 
-def beside_one_busy_process(mode="replicated"):
+def make_runs_beside_busy_process(mode="replicated"):
     """Return runs of which those on two devices had two thirds of the cores.
 
     Without the other process, they would be 1.9 times as fast as one device.
@@ -37,12 +37,13 @@ def beside_one_busy_process(mode="replicated"):
 
 def kinds(records):
     return {
-        each.kind: each.values for each in conclusions.answer_statements(of(records))
+        each.kind: each.values
+        for each in conclusions.answer_statements(summarise_records(records))
     }
 
 
 def test_a_disturbed_row_has_the_rate_that_it_would_have_without_load():
-    _, two = build_rows(beside_one_busy_process())
+    _, two = build_rows(make_runs_beside_busy_process())
     assert two.rate.value == pytest.approx(190, rel=0.03)
     assert two.rate.low < 190 < two.rate.high
     assert Note.CORRECTED in two.rate.kind.notes
@@ -53,7 +54,7 @@ def test_a_disturbed_row_has_the_rate_that_it_would_have_without_load():
 
 
 def test_a_quiet_row_is_not_corrected():
-    one, _ = build_rows(beside_one_busy_process())
+    one, _ = build_rows(make_runs_beside_busy_process())
     assert one.corrected is None
     assert one.rate.kind.notes == ()
 
@@ -91,7 +92,7 @@ def test_some_runs_cannot_be_corrected(made):
     assert load_correction.correct_rates([made]) is None
 
 
-def without_own_shares(made):
+def remove_own_shares(made):
     """Return a run as older versions recorded it."""
     load = made.environment.load
     windows = dataclasses.replace(load.windows, own=None)
@@ -102,7 +103,9 @@ def without_own_shares(made):
 
 
 def test_the_answer_of_several_series_is_corrected_and_says_so():
-    runs = beside_one_busy_process() + beside_one_busy_process("independent")
+    runs = make_runs_beside_busy_process() + make_runs_beside_busy_process(
+        "independent"
+    )
     said = kinds(runs)
     assert said["speedup-alike"]["low"] == pytest.approx(1.9, rel=0.03)
     assert said["speedups-corrected"]["corrected"] == 2
@@ -143,16 +146,18 @@ def test_equal_speedups_are_one_number(rate, kind):
 
 
 def test_repeats_are_not_the_remedy_for_the_error_of_a_correction():
-    said = kinds(beside_one_busy_process() + beside_one_busy_process("independent"))
+    said = kinds(
+        make_runs_beside_busy_process() + make_runs_beside_busy_process("independent")
+    )
     assert "effect-needs-quiet-runs" in said
-    alone = kinds(beside_one_busy_process())
+    alone = kinds(make_runs_beside_busy_process())
     for values in (*said.values(), *alone.values()):
         assert "repeats" not in values
 
 
 def test_a_speedup_that_cannot_be_corrected_is_not_told():
-    old = list(map(without_own_shares, beside_one_busy_process("mirrored")))
-    said = kinds(beside_one_busy_process() + old)
+    old = list(map(remove_own_shares, make_runs_beside_busy_process("mirrored")))
+    said = kinds(make_runs_beside_busy_process() + old)
     assert "speedup-range" not in said
     assert said["speedup-alike"]["low"] == said["speedup-alike"]["high"]
     assert said["speedups-corrected"]["corrected"] == 1
@@ -183,7 +188,7 @@ def with_slow_half(made):
 def test_both_sides_of_a_speedup_count_the_same_batches():
     """Without a correction, the baseline counts its disturbed batches as well."""
     runs = []
-    for made in map(without_own_shares, beside_one_busy_process()):
+    for made in map(remove_own_shares, make_runs_beside_busy_process()):
         is_one = made.options["num_devices"] == 1
         runs.append(with_slow_half(made) if is_one else made)
     one, two = build_rows(runs)
@@ -198,7 +203,7 @@ def test_a_slow_baseline_does_not_change_the_rate_of_a_quiet_row():
     """Otherwise `compare`, ranks and effects would see another rate."""
     runs = []
     for factor in (0.99, 1.0, 1.01):
-        runs.append(without_own_shares(run(1, 60 * factor, 0.6, 0.4)))
+        runs.append(remove_own_shares(run(1, 60 * factor, 0.6, 0.4)))
         runs.append(with_slow_half(run(2, 190 * factor)))
     one, two = build_rows(runs)
     assert one.is_slowed

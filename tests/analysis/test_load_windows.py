@@ -7,8 +7,8 @@ import pytest
 from rnn_scaling.analysis import disturbance, load_effect, ranking, rows, steady_state
 from rnn_scaling.analysis.metrics import list_step_times
 from rnn_scaling.records import record
-from tests.support.loaded_runs import beside_load, make_windows
-from tests.support.records import changed, make_record
+from tests.support.loaded_runs import make_run_beside_load, make_windows
+from tests.support.records import change_record, make_record
 
 QUIET_S = 1.0
 ONE_CORE = {"cpu_affinity": [0]}
@@ -20,7 +20,7 @@ def run(loads, run_load=0.2, *, warmup=1, steal=0.0, **config):
     quiet = make_record(
         seconds=seconds, warmup=warmup, resolved=ONE_CORE, config=config
     )
-    return beside_load(quiet, loads, run_load, steal)
+    return make_run_beside_load(quiet, loads, run_load, steal)
 
 
 def test_only_quiet_batches_count():
@@ -83,7 +83,7 @@ def test_the_load_may_be_on_one_device():
     """A share of 3 % of two cores is up to 6 % of one."""
     made = run([0.03] * 3 + [0.0] * 7)
     assert len(disturbance.select_counted_indices(made)) == 20
-    two = changed(
+    two = change_record(
         run([0.03] * 3 + [0.0] * 7, num_devices=2), resolved={"cpu_affinity": [0, 1]}
     )
     assert len(disturbance.select_counted_indices(two)) == 14
@@ -118,7 +118,7 @@ def ranks(*loads_of_ranks):
                 "load_windows": None if loads is None else make_windows(loads, 2),
             }
         )
-    return changed(made, workers={"ranks": own})
+    return change_record(made, workers={"ranks": own})
 
 
 def test_a_batch_is_disturbed_if_it_was_at_any_rank():

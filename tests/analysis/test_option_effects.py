@@ -15,8 +15,13 @@ from rnn_scaling.analysis.significance import (
 )
 from rnn_scaling.reports import conclusions, headline
 from tests.reports.test_certificates import WRONG
-from tests.support.records import changed
-from tests.support.scaling_runs import cluster, of, repeated, timed
+from tests.support.records import change_record
+from tests.support.scaling_runs import (
+    cluster,
+    make_repeats,
+    make_timed_run,
+    summarise_records,
+)
 
 MODES = ("independent", "parameter_server", "replicated")
 ENCODERS = {"cudnn_lstm": 1.36, "dynamic_rnn": 1.0}
@@ -34,22 +39,24 @@ def runs_of(mode_factors=(1.0, 1.0, 1.0), sd=0.0, rng=None, repeats=3, num_devic
                 if mode == "parameter_server":
                     options["param_server_device"] = "cpu"
                 runs.append(
-                    timed(num_devices, rate, 1, variable_update=mode, **options)
+                    make_timed_run(
+                        num_devices, rate, 1, variable_update=mode, **options
+                    )
                 )
     return runs
 
 
-def effects_of(runs):
+def find_effects(runs):
     return {effect.option: effect for effect in find_option_effects(build_rows(runs))}
 
 
 def test_options_that_follow_from_others_have_no_effect_of_their_own():
-    assert set(effects_of(runs_of(sd=0.01))) == {"encoder_type", "variable_update"}
+    assert set(find_effects(runs_of(sd=0.01))) == {"encoder_type", "variable_update"}
 
 
 def test_the_ratio_is_the_geometric_mean_over_the_other_options():
     runs = runs_of((1.0, 0.9, 0.8), sd=0.01)
-    effect = effects_of(runs)["encoder_type"]
+    effect = find_effects(runs)["encoder_type"]
     assert effect.values == ("cudnn_lstm", "dynamic_rnn")
     logs = {encoder: [] for encoder in ENCODERS}
     for run in runs:
@@ -67,7 +74,7 @@ def test_intervals_hold_together_in_95_of_100_cases():
     false_winners = 0
     cases = 150
     for _ in range(cases):
-        effects = effects_of(runs_of(sd=0.02, rng=rng))
+        effects = find_effects(runs_of(sd=0.02, rng=rng))
         held["encoder_type"] += (
             effects["encoder_type"].ratio.low
             <= ENCODERS["cudnn_lstm"]
@@ -83,24 +90,26 @@ def test_intervals_hold_together_in_95_of_100_cases():
 
 def test_values_that_never_share_the_rest_have_no_effect():
     runs = [
-        *repeated({2: 100}, encoder_type="cudnn_lstm", xla=False),
-        *repeated({2: 120}, encoder_type="dynamic_rnn", xla=True),
-        *repeated({2: 130}, encoder_type="block_lstm", xla=True),
+        *make_repeats({2: 100}, encoder_type="cudnn_lstm", xla=False),
+        *make_repeats({2: 120}, encoder_type="dynamic_rnn", xla=True),
+        *make_repeats({2: 130}, encoder_type="block_lstm", xla=True),
     ]
-    assert "xla" not in effects_of(runs)
+    assert "xla" not in find_effects(runs)
 
 
 def test_the_headline_has_the_speedup_and_the_effects():
     runs = [
         *runs_of((1.0, 0.99, 1.0), sd=0.003, num_devices=1),
         *[
-            changed(run, config={**run.config, "num_devices": 2})
+            change_record(run, config={**run.config, "num_devices": 2})
             for run in runs_of((1.0, 0.99, 1.0), sd=0.003, num_devices=2)
         ],
     ]
-    kinds = [each.kind for each in conclusions.answer_statements(of(runs))]
+    kinds = [
+        each.kind for each in conclusions.answer_statements(summarise_records(runs))
+    ]
     assert kinds[:3] == ["speedup-alike", "effect-of-two", "effect-equal"]
-    headlines, details = conclusions.answer_paragraphs(of(runs))
+    headlines, details = conclusions.answer_paragraphs(summarise_records(runs))
     assert (len(headlines), len(details)) == (1, 1)
 
 
@@ -109,11 +118,13 @@ def headline_kinds(factors, sd, modes=None):
     runs = []
     for num_devices in (1, 2):
         runs += [
-            changed(run, config={**run.config, "num_devices": num_devices})
+            change_record(run, config={**run.config, "num_devices": num_devices})
             for run in runs_of(factors, sd=sd, num_devices=num_devices)
             if modes is None or run.options["variable_update"] in modes
         ]
-    return [each.kind for each in conclusions.answer_statements(of(runs))]
+    return [
+        each.kind for each in conclusions.answer_statements(summarise_records(runs))
+    ]
 
 
 def test_only_modes_that_train_one_model_replace_each_other():
@@ -151,19 +162,19 @@ def test_series_over_devices_and_over_workers_are_not_mixed():
                 runs.append(
                     cluster(4 // devices, 100 * factor, k, 40, devices, **options)
                 )
-    assert effects_of(runs)["variable_update"].ratio.value == pytest.approx(1.2)
+    assert find_effects(runs)["variable_update"].ratio.value == pytest.approx(1.2)
 
 
 def test_a_series_that_trains_wrong_has_no_part_in_the_headline():
     runs = runs_of((1.0, 0.8, 1.2), sd=0.003)
     wrong = [
-        changed(run, certificate=WRONG)
+        change_record(run, certificate=WRONG)
         if run.options["variable_update"] == "replicated"
         else run
         for run in runs
     ]
-    headlines, _ = conclusions.answer_paragraphs(of(wrong))
+    headlines, _ = conclusions.answer_paragraphs(summarise_records(wrong))
     assert "WRONG" in headlines[0]
-    for statement in conclusions.answer_statements(of(wrong)):
+    for statement in conclusions.answer_statements(summarise_records(wrong)):
         if statement.kind in headline.KINDS:
             assert "replicated" not in str(statement.data())

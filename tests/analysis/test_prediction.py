@@ -101,7 +101,7 @@ def test_the_answer_is_about_the_most_devices_whose_interval_is_not_wide():
     assert answered_devices((4, 3.0), (64, 9.0)) == [64]
 
 
-def needed(efficiency, **parts):
+def find_needed(efficiency, **parts):
     """Return the statement about an efficiency of 90 %."""
     rate = Interval(2.0, 1.9, 2.1)
     point = PredictedPoint(4, rate, efficiency, {**dict.fromkeys(PARTS, 0.0), **parts})
@@ -111,7 +111,7 @@ def needed(efficiency, **parts):
 def test_parts_are_removed_from_a_step_and_not_from_its_efficiency():
     """Losses of 0.2, 0.3 and 0.5 of the computing time: a step takes 2, efficiency 50 %."""
     points = {"contention": 0.2 / 2, "exchange": 0.3 / 2, "fixed cost": 0.5 / 2}
-    statement = needed(Interval(0.5, 0.4, 0.6), **points)
+    statement = find_needed(Interval(0.5, 0.4, 0.6), **points)
     assert statement.kind == "predict-needs-more"
     assert statement.values["without"] == pytest.approx(1 / 1.5)
 
@@ -120,11 +120,11 @@ def test_a_needed_factor_makes_the_step_that_short():
     losses = {"exchange": 0.2, "contention": 0.05}
     efficiency = 1 / 1.25
     parts = {name: loss * efficiency for name, loss in losses.items()}
-    statement = needed(Interval(efficiency, 0.7, 0.85), **parts)
+    statement = find_needed(Interval(efficiency, 0.7, 0.85), **parts)
     assert statement.kind == "predict-needs"
     shorter = 1 + 0.2 / statement.values["factor"] + 0.05
     assert 1 / shorter == pytest.approx(0.9)
-    unsplit = needed(Interval(0.722, 0.525, 0.871), **{"not split": 0.278})
+    unsplit = find_needed(Interval(0.722, 0.525, 0.871), **{"not split": 0.278})
     assert unsplit.kind == "predict-needs-unsplit"
     assert unsplit.values["factor"] == pytest.approx(3.5, abs=0.05)
 
@@ -142,7 +142,7 @@ def test_a_change_is_needed_unless_the_interval_is_efficient_or_wide(
     low, value, high, kind
 ):
     lost = {"exchange": 1 - value}
-    assert needed(Interval(value, low, high), **lost).kind == kind
+    assert find_needed(Interval(value, low, high), **lost).kind == kind
 
 
 def test_each_machine_brings_its_own_cores_and_memory():
@@ -350,7 +350,7 @@ def step_s(messages, links):
     return max([*sent.values(), *received.values()], default=0.0) + alpha
 
 
-def messages_of(algorithm, n, size, inside):
+def list_messages(algorithm, n, size, inside):
     """Return the steps of an exchange, each a list of messages."""
     if algorithm == "ring":
         return [[(d, (d + 1) % n, size / n) for d in range(n)]] * (2 * (n - 1))
@@ -386,7 +386,7 @@ def messages_of(algorithm, n, size, inside):
 def test_closed_form_is_the_sum_of_the_messages(algorithm, n):
     # Both links have the same latency, because `step_s` assumes this.
     links = (dataclasses.replace(LINKS[0], alpha_s=LINKS[1].alpha_s), LINKS[1])
-    seconds = sum(step_s(step, links) for step in messages_of(algorithm, n, 1e8, 8))
+    seconds = sum(step_s(step, links) for step in list_messages(algorithm, n, 1e8, 8))
     closed_form = exchange_s(algorithm, n, 1e8, 0.0, links)
     assert closed_form == pytest.approx(seconds, abs=1e-12)
 

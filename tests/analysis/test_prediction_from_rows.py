@@ -22,8 +22,13 @@ from rnn_scaling.config import registry
 from rnn_scaling.records.decoding import encode
 from rnn_scaling.system import entry
 from tests.support.paths import ROOT
-from tests.support.records import changed
-from tests.support.scaling_runs import attributed, cluster, timed, weak_and_strong
+from tests.support.records import change_record
+from tests.support.scaling_runs import (
+    cluster,
+    make_attributed_runs,
+    make_timed_run,
+    make_weak_and_strong_runs,
+)
 
 PARAMETERS = {
     "trainable": 2500,
@@ -41,19 +46,19 @@ def curves(records, links=from_rows.NO_LINKS):
     ]
 
 
-def replicated(n, **config):
-    run = timed(n, 100 * n, variable_update="replicated", **config)
+def make_replicated_run(n, **config):
+    run = make_timed_run(n, 100 * n, variable_update="replicated", **config)
     batches = {
         **encode(run.batches),
         "tower_positions": [[50] * n] * 40,
         "tower_items": [[1000] * n] * 40,
     }
     reduced = {"all_reduce": [{"algorithm": "rechd", "shards": 1}]}
-    return changed(run, parameters=PARAMETERS, resolved=reduced, batches=batches)
+    return change_record(run, parameters=PARAMETERS, resolved=reduced, batches=batches)
 
 
 def test_each_series_has_its_points_with_their_errors():
-    independent, replicated_ = curves(attributed())
+    independent, replicated_ = curves(make_attributed_runs())
     assert [(p.devices, round(p.rate), p.degrees) for p in independent.points] == [
         (1, 100, 4),
         (2, 180, 4),
@@ -65,13 +70,13 @@ def test_each_series_has_its_points_with_their_errors():
     assert [p.devices for p in knowledge.independent] == [1, 2]
     assert knowledge.step_s == pytest.approx(10, rel=0.01)
     assert len(knowledge.step_times) == 30
-    scalings = [curve.scaling for curve in curves(weak_and_strong())]
+    scalings = [curve.scaling for curve in curves(make_weak_and_strong_runs())]
     assert scalings == [WEAK, WEAK, STRONG]
 
 
 def test_independent_runs_of_another_program_have_no_exchange():
     runs = [
-        timed(n, 100 * n, trainer="mine", variable_update=mode)
+        make_timed_run(n, 100 * n, trainer="mine", variable_update=mode)
         for n in (1, 2)
         for mode in ("independent", "replicated")
     ]
@@ -83,7 +88,7 @@ def test_independent_runs_of_another_program_have_no_exchange():
     "options", [{}, {"sparse_gradients": "densify"}, {"compress_gradients": "int8"}]
 )
 def test_bytes_are_split_as_they_are_counted(options):
-    runs = [replicated(n, **options) for n in (1, 2)]
+    runs = [make_replicated_run(n, **options) for n in (1, 2)]
     known = curves(runs)[0].knowledge
     for n in (2, 3, 8):
         counted = count_exchanged_bytes(runs[1], n)
@@ -94,7 +99,7 @@ def test_bytes_are_split_as_they_are_counted(options):
 
 
 def test_a_stated_link_needs_the_bytes():
-    rows = build_rows(attributed())
+    rows = build_rows(make_attributed_runs())
     assert [series.refusal for series in from_rows.make_measured_series(rows)] == [
         None,
         None,
@@ -112,9 +117,9 @@ def test_links_are_those_of_the_exchange():
     def used(records, *links):
         return curves(records, Links(*links))[-1].knowledge.links
 
-    runs = [replicated(1), replicated(2)]
+    runs = [make_replicated_run(1), make_replicated_run(2)]
     assert used(runs) == () and used(runs, measured) == (measured["rechd"],)
-    assert used(attributed(), measured) == (measured[""],)
+    assert used(make_attributed_runs(), measured) == (measured[""],)
     assert used(runs, measured, stated) == (stated,)
     inside = Link(1e-6, 1e9, 8)
     assert used(runs, measured, stated, 8) == (inside, stated)
@@ -141,7 +146,8 @@ def test_where_the_exchange_leaves_a_socket_or_a_machine_follows_from_the_topolo
     )
     gpus = {"resolved": {"device_type": "GPU"}, "environment": {"topology": text}}
     runs = [
-        changed(timed(n, 100 * n, variable_update="replicated"), **gpus) for n in (1, 2)
+        change_record(make_timed_run(n, 100 * n, variable_update="replicated"), **gpus)
+        for n in (1, 2)
     ]
     assert curves(runs)[0].knowledge.links == (Link(0.0, math.inf, size),)
 

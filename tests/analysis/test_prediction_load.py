@@ -16,7 +16,7 @@ from rnn_scaling.analysis.rows import build_rows
 from rnn_scaling.reports import prediction as report
 from rnn_scaling.reports.json_data import make_interval_data
 from rnn_scaling.reports.wording import mark_text
-from tests.analysis.test_load_correction import without_own_shares
+from tests.analysis.test_load_correction import remove_own_shares
 
 FACTORS = (0.99, 1.0, 1.01)
 
@@ -32,7 +32,7 @@ def runs_on(devices, own=1.0, factors=FACTORS):
     return [make_record(devices, rate * factor, own, 1 - own, 0) for factor in factors]
 
 
-def series_of(runs):
+def make_series(runs):
     [series] = from_rows.make_measured_series(build_rows(runs))
     return series
 
@@ -42,7 +42,7 @@ def kinds(series):
 
 
 def test_corrected_points_are_marked_and_have_the_error_of_the_correction():
-    series = series_of([*runs_on(1), *runs_on(2), *runs_on(4, own=0.5)])
+    series = make_series([*runs_on(1), *runs_on(2), *runs_on(4, own=0.5)])
     one, two, four = series.curve.points
     assert kinds(series) == {"predict-corrected": [4]}
     assert [point.is_corrected for point in series.curve.points] == [False, False, True]
@@ -58,14 +58,14 @@ def test_corrected_points_are_marked_and_have_the_error_of_the_correction():
 
 def test_a_single_corrected_run_still_has_the_error_of_its_correction():
     runs = [*runs_on(1, factors=[1]), *runs_on(2, own=0.5, factors=[1])]
-    one, two = series_of(runs).curve.points
+    one, two = make_series(runs).curve.points
     assert one.error is None
     assert two.error > load_correction.CORRECTION_ERROR * 0.9 * math.log(2)
 
 
 def test_slowed_points_are_left_out_if_two_others_remain():
-    slowed = list(map(without_own_shares, runs_on(4, own=0.5)))
-    series = series_of([*runs_on(1), *runs_on(2), *slowed])
+    slowed = list(map(remove_own_shares, runs_on(4, own=0.5)))
+    series = make_series([*runs_on(1), *runs_on(2), *slowed])
     assert [point.devices for point in series.curve.points] == [1, 2]
     assert [row.num_devices for row in series.rows] == [1, 2]
     assert kinds(series) == {"predict-left-out-load": [4]}
@@ -73,8 +73,8 @@ def test_slowed_points_are_left_out_if_two_others_remain():
 
 def test_corrected_and_slowed_points_are_never_mixed():
     """With one rate that can be corrected, both rates contain the load."""
-    slowed = list(map(without_own_shares, runs_on(2, own=0.5)))
-    series = series_of([*runs_on(1, own=0.5), *slowed])
+    slowed = list(map(remove_own_shares, runs_on(2, own=0.5)))
+    series = make_series([*runs_on(1, own=0.5), *slowed])
     one, two = series.curve.points
     assert not one.is_corrected
     assert one.rate == pytest.approx(true_rate(1) / 2, rel=0.01)
@@ -83,8 +83,8 @@ def test_corrected_and_slowed_points_are_never_mixed():
 
 
 def test_the_step_time_belongs_to_the_corrected_rate():
-    quiet = series_of([*runs_on(1), *runs_on(2)]).curve.knowledge
-    corrected = series_of([*runs_on(1, own=0.5), *runs_on(2)]).curve.knowledge
+    quiet = make_series([*runs_on(1), *runs_on(2)]).curve.knowledge
+    corrected = make_series([*runs_on(1, own=0.5), *runs_on(2)]).curve.knowledge
     assert corrected.step_s == pytest.approx(quiet.step_s, rel=0.05)
     # Their scatter is due to the other programs.
     assert quiet.step_times
@@ -94,7 +94,7 @@ def test_the_step_time_belongs_to_the_corrected_rate():
 def test_a_loaded_run_does_not_judge_a_prediction():
     quiet = build_rows([*runs_on(1), *runs_on(2), *runs_on(4)])
     loaded = build_rows([*runs_on(1), *runs_on(2), *runs_on(4, own=0.5)])
-    predicted: Prediction = series_of([*runs_on(1), *runs_on(2)]).predict([4])
+    predicted: Prediction = make_series([*runs_on(1), *runs_on(2)]).predict([4])
     kept = track_record.make_kept_prediction(predicted)
     assert len(track_record.find_cases([kept], [quiet])) == 1
     assert not track_record.find_cases([kept], [loaded])
@@ -111,7 +111,7 @@ def test_predictions_from_corrected_points_contain_the_truth():
             shared = math.exp(error * random.standard_t(11))
             factors = shared * np.exp(0.01 * random.normal(size=3))
             runs += runs_on(devices, own, factors)
-        [point] = series_of(runs).predict([8]).points
+        [point] = make_series(runs).predict([8]).points
         low, high = point.rate.ends
         inside += low <= true_rate(8) <= high
     assert inside >= 22

@@ -6,7 +6,7 @@ from rnn_scaling.analysis import prices
 from rnn_scaling.analysis.metrics import COST, METRICS
 from rnn_scaling.analysis.rows import build_rows, select_metrics
 from rnn_scaling.system import entry
-from tests.support.records import changed
+from tests.support.records import change_record
 from tests.support.scaling_runs import run
 
 FILE = """
@@ -53,13 +53,13 @@ def read(tmp_path, monkeypatch):
     return call
 
 
-def made_on(cpu, gpus=(), hosts=("a",)):
+def make_run_on(cpu, gpus=(), hosts=("a",)):
     workers = (
         {"ranks": [{"rank": k, "host": host} for k, host in enumerate(hosts)]}
         if len(hosts) > 1
         else {}
     )
-    return changed(
+    return change_record(
         run(1, 1000.0),
         environment={"cpu": cpu, "gpus": [{"name": gpu} for gpu in gpus]},
         workers=workers,
@@ -77,9 +77,9 @@ def made_on(cpu, gpus=(), hosts=("a",)):
 )
 def test_the_machine_of_a_run(cpu, gpus, hosts, name, read):
     [listed] = read()
-    found = listed.match(made_on(cpu, gpus, hosts))
+    found = listed.match(make_run_on(cpu, gpus, hosts))
     assert (found and found.name) == name
-    assert bool(listed.unmatched_warnings([made_on(cpu, gpus, hosts)])) is (
+    assert bool(listed.unmatched_warnings([make_run_on(cpu, gpus, hosts)])) is (
         name is None
     )
 
@@ -87,7 +87,7 @@ def test_the_machine_of_a_run(cpu, gpus, hosts, name, read):
 def test_names_choose_machines_for_all_folders_or_for_each(read):
     for names, expected in (("four", "four four"), ("four,small", "four small")):
         price_lists = read(names=names, folders=2)
-        found = [price_list.match(made_on(None)).name for price_list in price_lists]
+        found = [price_list.match(make_run_on(None)).name for price_list in price_lists]
         assert found == expected.split()
     for names, count in (("five", 1), ("four,small,eight", 2), ("four,small", 3)):
         with pytest.raises(entry.Refusal, match="--machine="):
@@ -102,13 +102,13 @@ def test_two_equal_matches_are_refused_unless_one_is_chosen(read):
     with pytest.raises(
         entry.Refusal, match=r"machines\.toml: small and spot .*--machine=NAME"
     ):
-        read(twice)[0].match(made_on(XEON))
-    assert read(twice, "spot")[0].match(made_on(XEON)).price_per_hour == 0.3
+        read(twice)[0].match(make_run_on(XEON))
+    assert read(twice, "spot")[0].match(make_run_on(XEON)).price_per_hour == 0.3
 
 
 def test_costs_equal_values_by_hand(read):
     """1,000 words/s for 0.72 USD per hour are 5 million words per dollar."""
-    [row] = build_rows([made_on(XEON)], read()[0])
+    [row] = build_rows([make_run_on(XEON)], read()[0])
     metrics = {metric.name: metric for metric in select_metrics([row])}
     assert {"words_per_usd", "energy_per_word_j"} <= metrics.keys()
     cost = metrics["usd_per_billion_words"]
@@ -116,7 +116,7 @@ def test_costs_equal_values_by_hand(read):
     assert row.metric(METRICS["items_per_money"]).value == pytest.approx(5e6)
     assert row.metric(COST).value == pytest.approx(200)
     assert row.metric(METRICS["energy_per_item_j"]).value == pytest.approx(0.25)
-    [row] = build_rows([made_on(XEON, hosts=("a", "b"))], read()[0])
+    [row] = build_rows([make_run_on(XEON, hosts=("a", "b"))], read()[0])
     assert row.metric(COST).value == pytest.approx(2e9 / 3600 / 1000)
 
 

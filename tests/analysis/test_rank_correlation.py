@@ -43,38 +43,38 @@ def test_ties_have_their_mean_rank():
     assert constant.value == 0 and constant.low == -constant.high < -0.8
 
 
-def counted(values):
+def make_counts(values):
     return [Interval.exact(float(value), Basis.COUNT) for value in values]
 
 
-def measured(values, relative_error, degrees=20.0):
+def make_measured_values(values, relative_error, degrees=20.0):
     return [
         Interval(value, standard_error=value * relative_error, degrees=degrees)
         for value in map(float, values)
     ]
 
 
-RATIOS = counted(10.0**k for k in range(10))
+RATIOS = make_counts(10.0**k for k in range(10))
 RISING = [80 + 2 * k for k in range(10)]
 
 
 def test_without_errors_the_interval_is_that_of_the_families():
     for num_families in (MIN_POINTS_FOR_INTERVAL, 7, 10):
         plain = rank_correlation(range(10), RISING, num_families)
-        drawn = rank_correlation_with_errors(RATIOS, counted(RISING), num_families)
+        drawn = rank_correlation_with_errors(RATIOS, make_counts(RISING), num_families)
         assert drawn.value == plain.value == pytest.approx(1)
         # Draws have a Monte-Carlo error.
         assert drawn.low == pytest.approx(plain.low, abs=0.02)
 
 
 def test_errors_of_either_quantity_widen_the_interval():
-    exact = rank_correlation_with_errors(RATIOS, counted(RISING), 10)
-    small = rank_correlation_with_errors(RATIOS, measured(RISING, 0.03), 10)
-    large = rank_correlation_with_errors(RATIOS, measured(RISING, 0.1), 10)
+    exact = rank_correlation_with_errors(RATIOS, make_counts(RISING), 10)
+    small = rank_correlation_with_errors(RATIOS, make_measured_values(RISING, 0.03), 10)
+    large = rank_correlation_with_errors(RATIOS, make_measured_values(RISING, 0.1), 10)
     assert large.low < small.low < exact.low
     assert large.value == exact.value and large.high >= exact.high
-    wide_ratios = measured([10.0**k for k in range(10)], 3.0)
-    other = rank_correlation_with_errors(wide_ratios, counted(RISING), 10)
+    wide_ratios = make_measured_values([10.0**k for k in range(10)], 3.0)
+    other = rank_correlation_with_errors(wide_ratios, make_counts(RISING), 10)
     assert other.low < exact.low
 
 
@@ -84,20 +84,20 @@ def test_a_relation_within_the_errors_is_not_shown():
     families = [str(k) for k in range(10)]
     kinds = []
     for error in (0.001, 0.07):
-        measured_ones = measured(efficiencies, error)
+        measured_ones = make_measured_values(efficiencies, error)
         kinds.append(state_efficiency_trend(RATIOS, measured_ones, families).kind)
     assert kinds == ["efficiency-follows", "efficiency-does-not-follow"]
 
 
 def test_sizes_of_one_network_count_once():
     sizes = ["resnet"] * 5 + ["a", "b", "c", "d", "e"]
-    six = state_efficiency_trend(RATIOS, counted(RISING), sizes)
-    ten = state_efficiency_trend(RATIOS, counted(RISING), [*map(str, range(10))])
+    six = state_efficiency_trend(RATIOS, make_counts(RISING), sizes)
+    ten = state_efficiency_trend(RATIOS, make_counts(RISING), [*map(str, range(10))])
     assert six.values["models"] == 10
     assert six.values["families"] == 6
     assert six.values["low"] < ten.values["low"]
     four = ["recurrent"] * 3 + ["resnet"] * 5 + ["a", "b"]
-    statement = state_efficiency_trend(RATIOS, counted(RISING), four)
+    statement = state_efficiency_trend(RATIOS, make_counts(RISING), four)
     assert statement.kind == "too-few-families"
     assert statement.values["low"] < 0
 
@@ -121,7 +121,9 @@ def test_numbers_without_intervals_are_not_judged():
 )
 def test_the_kind_of_trend_depends_on_the_interval(order, kind):
     families = list(map(str, order))
-    statement = state_efficiency_trend(RATIOS[: len(order)], counted(order), families)
+    statement = state_efficiency_trend(
+        RATIOS[: len(order)], make_counts(order), families
+    )
     assert statement.kind == kind
     assert statement.values["models"] == len(order)
     assert statement.values["fewest"] == MIN_FAMILIES

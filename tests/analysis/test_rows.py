@@ -9,8 +9,8 @@ from rnn_scaling.analysis.interval_kinds import Basis, Note
 from rnn_scaling.analysis.keys import build_key
 from rnn_scaling.analysis.metrics import EFFICIENCY, SPEEDUP
 from rnn_scaling.records.options import Options
-from tests.support.records import changed, make_record
-from tests.support.scaling_runs import resolved, run, series, timed
+from tests.support.records import change_record, make_record
+from tests.support.scaling_runs import make_resolved_run, make_timed_run, run, series
 
 
 def titles(*records):
@@ -51,7 +51,7 @@ LOOP_DECODER = {"decoder_type": "dynamic_rnn"}
     ],
 )
 def test_titles_contain_the_options_that_differ(options, names):
-    records = [resolved(100, **changes) for changes in options]
+    records = [make_resolved_run(100, **changes) for changes in options]
     for title, changes, name in zip(titles(*records), options, names):
         start = f"{changes.get('encoder_type', 'cudnn_lstm')}, independent"
         assert title.startswith(start) and title.endswith(name)
@@ -114,7 +114,7 @@ def test_a_key_contains_the_options_that_differ_from_defaults():
 def test_an_older_record_has_the_default_of_a_new_option():
     new = run(1, 1000.0)
     config = {n: v for n, v in new.config.items() if n != "global_batch_size"}
-    assert len(rows.build_rows([changed(new, config=config), new])) == 1
+    assert len(rows.build_rows([change_record(new, config=config), new])) == 1
 
 
 def test_rows_with_equal_conditions_share_their_scatter():
@@ -142,9 +142,9 @@ MIRRORED = {"variable_update": "mirrored"}
 @pytest.mark.parametrize(
     "unlike",
     [
-        changed(run(1, 5000.0, **MIRRORED), environment={"cpu": "another"}),
-        changed(run(1, 5000.0, **MIRRORED), resolved={"device_type": "GPU"}),
-        timed(1, 5000.0, **MIRRORED),
+        change_record(run(1, 5000.0, **MIRRORED), environment={"cpu": "another"}),
+        change_record(run(1, 5000.0, **MIRRORED), resolved={"device_type": "GPU"}),
+        make_timed_run(1, 5000.0, **MIRRORED),
         run(1, 5000.0, until_steady=True, **MIRRORED),
     ],
 )
@@ -154,12 +154,17 @@ def test_rows_with_other_conditions_do_not_share_a_scatter(unlike):
 
 
 def test_one_run_of_each_has_only_the_interval_over_its_batches():
-    one, two = rows.build_rows([timed(1, 100), timed(2, 140)])
+    one, two = rows.build_rows([make_timed_run(1, 100), make_timed_run(2, 140)])
     for interval in (one.rate, two.rate, two.metric(SPEEDUP)):
         assert interval.ends is None
     assert two.rate.kind.basis is Basis.ONE_RUN_EACH
     assert two.rate_within_run.low < two.rate.value < two.rate_within_run.high
-    assert rows.build_rows([timed(2, 140), timed(2, 141)])[0].rate_within_run is None
+    assert (
+        rows.build_rows([make_timed_run(2, 140), make_timed_run(2, 141)])[
+            0
+        ].rate_within_run
+        is None
+    )
 
 
 @pytest.mark.parametrize("share", [7, 3000])

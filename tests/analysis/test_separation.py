@@ -13,7 +13,7 @@ from rnn_scaling.reports import csv_table, report_files, table
 from rnn_scaling.reports.differences import describe
 from rnn_scaling.reports.summary import summarise
 from tests.support.compared import ENVIRONMENT, gpu_run, run
-from tests.support.records import changed
+from tests.support.records import change_record
 
 CLUSTER = {
     "launcher": "mpirun",
@@ -24,76 +24,82 @@ RANKS = [{"rank": 0, "host": "a"}, {"rank": 1, "host": "b"}]
 
 def cluster(rate=1000.0, **workers):
     made = run(rate, variable_update="collective_all_reduce", num_workers=2)
-    return changed(made, workers={**CLUSTER, "ranks": RANKS, **workers})
+    return change_record(made, workers={**CLUSTER, "ranks": RANKS, **workers})
 
 
-def wrong(rate):
+def make_wrong_run(rate):
     verdict = {
         "verdict": "sum",
         "holds": False,
         "sentence": "WRONG: it trains the sum",
         "compared": "weights",
     }
-    return changed(run(rate), certificate=verdict)
+    return change_record(run(rate), certificate=verdict)
 
 
-def of_environment(**fields):
+def vary_environment(**fields):
     return lambda rate: run(rate, environment=fields)
 
 
-def of_resolved(**fields):
+def vary_resolved(**fields):
     return lambda rate: run(rate, resolved=fields)
 
 
-def of_gpus(**fields):
+def vary_gpus(**fields):
     return lambda rate: gpu_run(rate=rate, num_devices=2, **fields)
 
 
-def of_cuda(part):
-    return of_gpus(environment={"cuda": {**ENVIRONMENT["cuda"], part: "1.0"}})
+def vary_cuda(part):
+    return vary_gpus(environment={"cuda": {**ENVIRONMENT["cuda"], part: "1.0"}})
 
 
-def of_packages(**packages):
-    return of_environment(packages={**ENVIRONMENT["packages"], **packages})
+def vary_packages(**packages):
+    return vary_environment(packages={**ENVIRONMENT["packages"], **packages})
 
 
 # Name of a fact -> two runs of the same kind that differ in it. There is at least one
 # fact of each reader and severity.
-CPU, GPUS, CLUSTERS = lambda rate: run(rate), of_gpus(), lambda rate: cluster(rate)
+CPU, GPUS, CLUSTERS = lambda rate: run(rate), vary_gpus(), lambda rate: cluster(rate)
 VARIANTS = {
-    "certificate": (CPU, lambda rate: changed(wrong(rate), certificate=RIGHT)),
-    "training": (lambda rate: changed(run(rate), certificate=RIGHT), wrong),
-    "device type": (CPU, of_resolved(device_type="GPU")),
-    "CPU model": (CPU, of_environment(cpu="Processor B")),
-    "CPU operators": (CPU, of_resolved(operators="avx2")),
+    "certificate": (
+        CPU,
+        lambda rate: change_record(make_wrong_run(rate), certificate=RIGHT),
+    ),
+    "training": (
+        lambda rate: change_record(run(rate), certificate=RIGHT),
+        make_wrong_run,
+    ),
+    "device type": (CPU, vary_resolved(device_type="GPU")),
+    "CPU model": (CPU, vary_environment(cpu="Processor B")),
+    "CPU operators": (CPU, vary_resolved(operators="avx2")),
     "CPU topology": (
         CPU,
-        of_environment(cpu_topology={**ENVIRONMENT["cpu_topology"], "cores": 8}),
+        vary_environment(cpu_topology={**ENVIRONMENT["cpu_topology"], "cores": 8}),
     ),
-    "cores bound to": (CPU, of_resolved(cpu_affinity=[0, 1])),
-    "CPU turbo": (CPU, of_environment(cpu_no_turbo="1")),
-    "CPU clock at the start": (CPU, of_environment(cpu_mhz=[2000.0])),
-    "GPUs": (GPUS, of_gpus(gpu={"name": "Tesla P100"})),
+    "cores bound to": (CPU, vary_resolved(cpu_affinity=[0, 1])),
+    "CPU turbo": (CPU, vary_environment(cpu_no_turbo="1")),
+    "CPU clock at the start": (CPU, vary_environment(cpu_mhz=[2000.0])),
+    "GPUs": (GPUS, vary_gpus(gpu={"name": "Tesla P100"})),
     "highest GPU clocks (SM and memory)": (
         GPUS,
-        of_gpus(gpu={"clocks.max.mem": "3000 MHz"}),
+        vary_gpus(gpu={"clocks.max.mem": "3000 MHz"}),
     ),
-    "GPU SM clock after the run": (GPUS, of_gpus(after={"clocks.sm": "300 MHz"})),
+    "GPU SM clock after the run": (GPUS, vary_gpus(after={"clocks.sm": "300 MHz"})),
     "GPU clocks slowed down by": (
         GPUS,
-        of_gpus(after={"clocks_throttle_reasons.active": "0x28"}),
+        vary_gpus(after={"clocks_throttle_reasons.active": "0x28"}),
     ),
-    "GPU topology": (GPUS, of_gpus(environment={"topology": "GPU0 X PHB"})),
-    "torch": (CPU, of_packages(torch="2.9")),
-    "cuDNN": (GPUS, of_cuda("cudnn")),
-    "inter-op threads": (CPU, of_resolved(inter_op_parallelism_threads=1)),
+    "GPU topology": (GPUS, vary_gpus(environment={"topology": "GPU0 X PHB"})),
+    "torch": (CPU, vary_packages(torch="2.9")),
+    "cuDNN": (GPUS, vary_cuda("cudnn")),
+    "inter-op threads": (CPU, vary_resolved(inter_op_parallelism_threads=1)),
     "all-reduce that ran": (
         CPU,
-        of_resolved(all_reduce=[{"algorithm": "xring", "shards": 1}]),
+        vary_resolved(all_reduce=[{"algorithm": "xring", "shards": 1}]),
     ),
     "commit": (
         CPU,
-        of_environment(commit={"hash": "f" * 40, "modified": True, "diff": "aa"}),
+        vary_environment(commit={"hash": "f" * 40, "modified": True, "diff": "aa"}),
     ),
     "hosts of the workers": (
         CLUSTERS,
@@ -104,7 +110,7 @@ VARIANTS = {
         lambda rate: cluster(rate, link="50 Mbit/s asked; 47 Mbit/s measured"),
     ),
     **{
-        fact.name: (CPU, of_environment(variables={fact.name.split()[1]: "x"}))
+        fact.name: (CPU, vary_environment(variables={fact.name.split()[1]: "x"}))
         for fact in NAMED.values()
         if fact.name.startswith("variable ")
     },
@@ -121,7 +127,7 @@ CAUTIONS = {
 RIGHT = {"verdict": "equal", "holds": True, "sentence": "equal", "compared": "weights"}
 
 
-def summary_of(*records):
+def summarise_runs(*records):
     return summarise(
         Folder(
             tuple(RunFile(f"run{k}.json", each) for k, each in enumerate(records)), ()
@@ -150,7 +156,7 @@ def test_what_compare_calls_incomparable_is_never_averaged(what):
     assert found[what].first != found[what].second
     expected = CAUTION if what in CAUTIONS else INCOMPARABLE
     assert found[what].severity == expected
-    summary = summary_of(*pair)
+    summary = summarise_runs(*pair)
     rows = summary.rows
     num_records = [len(row.records) for row in rows]
     if expected == CAUTION:
@@ -170,7 +176,7 @@ def test_long_values_have_titles_and_files_of_their_own():
         run(rate, environment={"variables": {"XLA_FLAGS": each}})
         for rate, each in zip((1000.0, 900.0), flags)
     ]
-    summary = summary_of(*runs)
+    summary = summarise_runs(*runs)
     titles = {series.title for series in summary.series}
     assert len(titles) == 2 and max(map(len, titles)) < 300
     names = report_files.list_file_renderers(summary)
@@ -212,9 +218,9 @@ def test_networks_share_the_baseline_of_one_worker():
 
 
 def test_failed_runs_that_tell_nothing_belong_to_the_others():
-    failed = changed(run(status="failed"), environment={}, resolved={})
+    failed = change_record(run(status="failed"), environment={}, resolved={})
     [row] = build_rows([run(), failed])
     assert len(row.records) == 2
-    unknown = changed(dataclasses.replace(run(), error=None), environment={})
+    unknown = change_record(dataclasses.replace(run(), error=None), environment={})
     # The second run's processor is unknown, and compare calls such runs incomparable.
     assert len(build_rows([run(), unknown])) == 2

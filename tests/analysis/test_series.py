@@ -7,11 +7,11 @@ import pytest
 
 from benchmarks import series
 from rnn_scaling.analysis.confidence import compute_interval_over_runs
-from tests.support.records import changed
+from tests.support.records import change_record
 from tests.support.scaling_runs import run
 
 
-def recorded(rounds=12, drift=0.0, seed=1):
+def make_recorded_sweep(rounds=12, drift=0.0, seed=1):
     """Two modes on one and two devices in turns: 3 % between processes, and what the machine loses from run to run."""
     rng, records = np.random.default_rng(seed), []
     for number in range(rounds):
@@ -25,7 +25,7 @@ def recorded(rounds=12, drift=0.0, seed=1):
                 f"2026-01-01T{number // 60:02d}:{number % 60:02d}:{place:02d}+00:00"
             )
             records.append(
-                changed(
+                change_record(
                     run(n, rate, variable_update=mode), environment={"started": started}
                 )
             )
@@ -51,7 +51,9 @@ def test_a_part_is_judged_as_if_the_whole_did_not_hold_it():
 
 def test_processes_that_do_not_drift_are_covered():
     table = list(
-        series.list_coverage(series.build_series(recorded(rounds=16)), seed=1, draws=20)
+        series.list_coverage(
+            series.build_series(make_recorded_sweep(rounds=16)), seed=1, draws=20
+        )
     )
     shares = {
         (what, count, how): int(held.rstrip("%"))

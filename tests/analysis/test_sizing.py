@@ -30,7 +30,7 @@ MEASURED = {(1, 16): (626, 629), (1, 32): (642,), (1, 64): (668, 683), (1, 128):
 MEASURED |= {(2, 16): (701,), (2, 32): (744,), (2, 64): (826, 822), (2, 128): (990,)}
 
 
-def rows_of(peaks, seconds=lambda batch: 0.1, mode="replicated"):
+def make_rows(peaks, seconds=lambda batch: 0.1, mode="replicated"):
     """Return rows of runs with these peaks in MiB, by (devices, batch size)."""
     runs = [
         make_record(
@@ -57,7 +57,7 @@ def rows_of(peaks, seconds=lambda batch: 0.1, mode="replicated"):
 
 def test_a_line_goes_through_devices_and_samples():
     sizes_ = itertools.product((1, 2), (16, 32))
-    rows = rows_of({(n, b): [300 + n * (100 + 4 * b)] * 2 for n, b in sizes_})
+    rows = make_rows({(n, b): [300 + n * (100 + 4 * b)] * 2 for n, b in sizes_})
     for devices, factor in ((1, 1), (8, 1), (8, 4), (64, 0.5)):
         expected = (300 + devices * (100 + 4 * 16 * factor)) / 1024
         memory = estimate_memory_gib(rows[1, 16], [*rows.values()], devices, factor)
@@ -68,7 +68,7 @@ def test_a_line_goes_through_devices_and_samples():
 
 
 def test_measured_peaks_of_the_largest_batch_are_inside_the_interval_of_the_smaller_ones():
-    rows = rows_of({key: peaks for key, peaks in MEASURED.items() if key[1] < 128})
+    rows = make_rows({key: peaks for key, peaks in MEASURED.items() if key[1] < 128})
     for (devices, batch), peaks in MEASURED.items():
         memory = estimate_memory_gib(rows[1, 16], [*rows.values()], devices, batch / 16)
         assert memory.low <= min(peaks) / 1024 <= max(peaks) / 1024 <= memory.high
@@ -76,7 +76,7 @@ def test_measured_peaks_of_the_largest_batch_are_inside_the_interval_of_the_smal
 
 
 def test_one_batch_size_gives_bounds_and_one_number_of_devices_nothing_beyond():
-    rows = rows_of({(1, 16): (600, 601), (2, 16): (700, 702)})
+    rows = make_rows({(1, 16): (600, 601), (2, 16): (700, 702)})
     bounds = estimate_memory_gib(rows[1, 16], [*rows.values()], 1, 2.0)
     assert bounds.low == pytest.approx(600.5 / 1024, rel=1e-3)
     assert bounds.high == pytest.approx(
@@ -105,7 +105,7 @@ def test_a_gpu_holds_only_its_own_samples():
 
 @pytest.mark.parametrize("share", [0.0, 0.3, 0.8])
 def test_two_batch_sizes_give_the_fixed_share(share):
-    rows = rows_of(
+    rows = make_rows(
         {(1, b): (600, 600) for b in (16, 32)},
         seconds=lambda batch: share + (1 - share) * batch / 16,
     )
@@ -152,7 +152,7 @@ def test_time_and_cost_follow_from_the_rate_and_complete_machines():
 
 
 def test_device_counts_beyond_the_limit_of_the_batch_are_left_out():
-    rows = rows_of({(1, 16): (600,), (2, 16): (700,)})
+    rows = make_rows({(1, 16): (600,), (2, 16): (700,)})
     rows = [*rows.values()]
     needs = compute_sizes(prediction(SLOWER), rows, rows, 1e6, max_global_batch=64)
     assert [size.devices for size in needs.sizes] == [1, 2, 4]

@@ -15,13 +15,13 @@ def statement_kinds(state, batches):
     return [statement.kind for statement in statements]
 
 
-def noisy(clean, sigma=0.01, seed=1):
+def add_noise(clean, sigma=0.01, seed=1):
     clean = np.asarray(clean, float)
     return clean * np.random.default_rng(seed).lognormal(0, sigma, len(clean))
 
 
 def with_late_change(n=200, change=1.25, cut=140):
-    return noisy(np.where(np.arange(n) < cut, 1.0, change))
+    return add_noise(np.where(np.arange(n) < cut, 1.0, change))
 
 
 @pytest.mark.parametrize(
@@ -67,18 +67,18 @@ def test_slow_batches_in_a_row_are_found(n, sigma):
     first = 8 if n == 30 else n // 2 + 5
     clean = np.ones(n)
     clean[first : first + 4] = 1.8
-    step_s = noisy(clean, sigma)
+    step_s = add_noise(clean, sigma)
     step_s[0] = 6.0
     state = steady_state.analyse(step_s, [1920] * n)
     assert state.slow_batches == tuple(range(first, first + 4))
     assert 1 < state.slow_ratio < 2
     assert set(state.slow_batches) <= set(state.outliers)
-    quiet = steady_state.analyse(noisy(np.ones(n), sigma), [1920] * n)
+    quiet = steady_state.analyse(add_noise(np.ones(n), sigma), [1920] * n)
     assert not quiet.slow_batches
 
 
 def test_the_default_run_of_thirty_batches():
-    state = steady_state.analyse(noisy([90.0] + [1.0] * 29), [1920] * 30)
+    state = steady_state.analyse(add_noise([90.0] + [1.0] * 29), [1920] * 30)
     assert state.kind == StateKind.WARM_UP
     assert state.start == 1
     assert state.rate_default == pytest.approx(1920, rel=0.02)
@@ -118,12 +118,14 @@ def test_slow_noise_is_not_a_change(seed):
 def test_a_slow_drift_does_not_settle():
     """Drift by 5 % over the run, so that only the last quarter looks steady."""
     clean = 1 + 0.05 * np.arange(200) / 200
-    kinds = [steady_state.analyse(noisy(clean, 0.01, seed)).kind for seed in range(10)]
+    kinds = [
+        steady_state.analyse(add_noise(clean, 0.01, seed)).kind for seed in range(10)
+    ]
     assert kinds.count("no steady state") >= 8
 
 
 def test_outliers_are_marked_and_stay_in_the_rate():
-    step_s = noisy(np.ones(200))
+    step_s = add_noise(np.ones(200))
     step_s[[50, 120]] = 4.0
     state = steady_state.analyse(step_s)
     assert state.kind == StateKind.FLAT
@@ -133,7 +135,7 @@ def test_outliers_are_marked_and_stay_in_the_rate():
 
 
 def test_a_disturbance_is_marked_and_bridged():
-    step_s = noisy(np.ones(200))
+    step_s = add_noise(np.ones(200))
     step_s[185:193] *= 1.06  # a single batch would not be an outlier
     state = steady_state.analyse(step_s)
     assert state.kind == StateKind.FLAT
@@ -148,14 +150,14 @@ def test_a_tail_that_still_falls_is_cut_off():
     """
     clean = 1 + 0.1 * np.exp(-np.arange(200) / 40)
     starts = [
-        steady_state.analyse(noisy(clean, 0.003, seed)).start for seed in range(6)
+        steady_state.analyse(add_noise(clean, 0.003, seed)).start for seed in range(6)
     ]
     assert min(starts) >= 80
 
 
 def test_lengths_in_turn_are_a_cycle_of_whole_periods():
     words = np.tile([640, 1280, 1920, 2560, 3200], 41)[:203]
-    state = steady_state.analyse(noisy(0.3 + 0.7 * words / 1920), words)
+    state = steady_state.analyse(add_noise(0.3 + 0.7 * words / 1920), words)
     assert state.kind == StateKind.CYCLIC
     assert state.period == 5
     assert (203 - state.start) % 5 == 0
@@ -164,7 +166,9 @@ def test_lengths_in_turn_are_a_cycle_of_whole_periods():
 
 def test_lengths_at_random_do_not_hide_a_change():
     words = np.random.default_rng(2).choice([640, 1280, 1920, 2560, 3200], 200)
-    step_s = noisy((0.3 + 0.7 * words / 1920) * np.where(np.arange(200) < 50, 1.2, 1.0))
+    step_s = add_noise(
+        (0.3 + 0.7 * words / 1920) * np.where(np.arange(200) < 50, 1.2, 1.0)
+    )
     assert steady_state.analyse(step_s, words).start == 50
 
 
@@ -182,7 +186,7 @@ def test_outlier_bounds_are_three_decile_ranges_from_the_median():
 
 def test_change_points_minimise_the_penalized_cost():
     """Compare with the cost of all pairs of cuts."""
-    y = noisy(np.repeat([1.0, 1.04, 1.0], 20), 0.01, seed=5)
+    y = add_noise(np.repeat([1.0, 1.04, 1.0], 20), 0.01, seed=5)
 
     def cost(cuts):
         error = sum(len(level) * level.var() for level in np.split(y, cuts))
@@ -206,10 +210,10 @@ def test_noise_of_a_correlated_series():
 
 
 def test_half_width_needs_a_steady_part():
-    drifting = noisy(1 + 0.2 * np.arange(200) / 200)
+    drifting = add_noise(1 + 0.2 * np.arange(200) / 200)
     assert steady_state.analyse([1.0] * 20).half_width is None
     assert steady_state.analyse(drifting).half_width is None
-    assert 0 < steady_state.analyse(noisy(np.ones(100))).half_width < 0.01
+    assert 0 < steady_state.analyse(add_noise(np.ones(100))).half_width < 0.01
 
 
 def test_until_known_needs_two_of_few_analyses(monkeypatch):

@@ -11,7 +11,7 @@ from rnn_scaling.commands import compare
 from rnn_scaling.records import record
 from rnn_scaling.reports import comparison_statements
 from tests.support.compared import run
-from tests.support.records import changed, throughput
+from tests.support.records import change_record, throughput
 
 
 def processes(random, count, batches, spread=0.02, factor=1.0):
@@ -76,7 +76,7 @@ def write_sides(tmp_path, tail):
                 "seconds": [9.0, *seconds.tolist()],
                 "items": [100] * 201,
             }
-            run_record = changed(
+            run_record = change_record(
                 run(batches=200), batches=batches, throughput=throughput(batches)
             )
             record.write(run_record, tmp_path / side / f"run.r{number}.json")

@@ -20,7 +20,7 @@ def rates(rng, runs, spread, mean):
     return [rng.lognormvariate(0, spread) * mean for _ in range(runs)]
 
 
-def family(rng, size, factor=1.0):
+def conclude_family(rng, size, factor=1.0):
     """Conclude configurations of five processes per side with 2 % between processes."""
     results = []
     for number in range(size):
@@ -35,13 +35,15 @@ def test_false_alarms_of_a_family_stay_at_five_percent():
     rng = random.Random(1)
     alarms = 0
     for _ in range(200):
-        changes = [result.verdict for result in family(rng, 8)]
+        changes = [result.verdict for result in conclude_family(rng, 8)]
         alarms += "slower" in changes or "faster" in changes
     # At most 10 are expected; more than 18 has a probability of 0.5 %. It is 65 without
     # the correction.
     assert alarms <= 18
     for _ in range(10):
-        assert {result.gate for result in family(rng, 8, 0.85)} == {"regression"}
+        assert {result.gate for result in conclude_family(rng, 8, 0.85)} == {
+            "regression"
+        }
 
 
 def test_runs_for_a_spread_grow_with_it_and_are_enough():

@@ -16,7 +16,7 @@ from rnn_scaling.reports.page import document
 from rnn_scaling.reports.page.document import Live
 from rnn_scaling.reports.summary import summarise
 from tests.support.records import make_record
-from tests.support.scaling_runs import without_pictures
+from tests.support.scaling_runs import skip_pictures
 
 
 @pytest.fixture
@@ -107,7 +107,7 @@ def test_percentiles_of_the_page_are_those_of_the_report(count, opened, tmp_path
         make_record(config={"device": "cpu", "num_devices": 1}, **batches),
         tmp_path / "a.json",
     )
-    with without_pictures():
+    with skip_pictures():
         assert report.main([str(tmp_path)]) == 0
     [[row]] = [
         each["rows"]

@@ -34,7 +34,7 @@ def test_points_lead_to_commits_and_nothing_is_fetched(show):
     addresses = page.evaluate(
         "[...document.querySelectorAll('.live a')].map((a) => a.href.baseVal ?? a.href)"
     )
-    commits = {f"https://example.org/c/{histories.commit_of(n)}" for n in range(25)}
+    commits = {f"https://example.org/c/{histories.make_commit(n)}" for n in range(25)}
     assert commits <= set(addresses)
     assert page.evaluate("document.body.scrollWidth") <= 390
 
@@ -48,7 +48,9 @@ def test_a_click_on_a_point_without_an_address_keeps_the_choices(show):
 
 def test_steps_of_several_configurations_at_one_entry_are_one_mark():
     entries = []
-    for number, rates in enumerate(histories.scattered([1000.0] * 20 + [900.0] * 5)):
+    for number, rates in enumerate(
+        histories.scatter_rates([1000.0] * 20 + [900.0] * 5)
+    ):
         made = histories.entry(number, rates)
         [part] = made.configurations
         other = dataclasses.replace(

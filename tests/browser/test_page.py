@@ -5,7 +5,12 @@ import pytest
 from rnn_scaling.commands import report
 from rnn_scaling.records import record
 from tests.browser.conftest import listen
-from tests.support.scaling_runs import attributed, run, timed, without_pictures
+from tests.support.scaling_runs import (
+    make_attributed_runs,
+    make_timed_run,
+    run,
+    skip_pictures,
+)
 
 
 @pytest.fixture(scope="module")
@@ -17,17 +22,19 @@ def path(tmp_path_factory):
         "variable_update": "replicated",
     }
     runs = [
-        *attributed(),
+        *make_attributed_runs(),
         run(4, 1.0, "failed", variable_update="replicated"),
-        timed(2, 140, **long),
+        make_timed_run(2, 140, **long),
     ]
     runs += [
-        timed(n, 90 * n, k, global_batch_size=64) for n in (1, 2) for k in range(3)
+        make_timed_run(n, 90 * n, k, global_batch_size=64)
+        for n in (1, 2)
+        for k in range(3)
     ]
     for number, result in enumerate(runs):
         record.write(result, folder / f"{number}.json")
     (folder / "cut.json").write_text("{")
-    with without_pictures():
+    with skip_pictures():
         assert report.main([str(folder)]) == 0
     return folder / "report.html"
 
@@ -75,7 +82,7 @@ def still(browser, path):
     context.close()
 
 
-def _until(page, expression, argument=None):
+def wait_until(page, expression, argument=None):
     """Wait until an expression is true.
 
     wait_for_function would evaluate text in the page, which the page's policy forbids.
@@ -87,14 +94,14 @@ def _until(page, expression, argument=None):
         page.wait_for_timeout(50)
 
 
-def _below(page, selector):
+def find_lower_edge(page, selector):
     box = page.locator(selector).first.bounding_box()
     return box["y"] + box["height"]
 
 
 def test_the_first_screen_has_the_answer_every_series_and_the_picture(still):
     places = ("#answer", ".picture svg", ".overview")
-    assert max(_below(still, place) for place in places) < 800
+    assert max(find_lower_edge(still, place) for place in places) < 800
     # Details are folded.
     assert still.evaluate("document.documentElement.scrollHeight") <= 2500
     lines = still.locator(".overview tbody tr:not(.group)").count()
@@ -158,7 +165,7 @@ def test_nothing_is_wider_than_the_screen(open_page):
         .filter(e => e.getBoundingClientRect().right > innerWidth + 1).map(e => e.outerHTML.slice(0, 80))"""
     for width in (320, 360, 768, 1280):
         page.set_viewport_size({"width": width, "height": 800})
-        _until(page, "width => innerWidth === width", width)
+        wait_until(page, "width => innerWidth === width", width)
         assert page.evaluate("document.documentElement.scrollWidth") <= width
         assert page.evaluate(outside) == [], width
 
@@ -269,7 +276,7 @@ def test_the_address_keeps_what_is_chosen(open_page):
     page.reload()
     assert _state(page) == chosen
     page.go_back()
-    _until(page, "!document.querySelector('.keys [aria-pressed=false]')")
+    wait_until(page, "!document.querySelector('.keys [aria-pressed=false]')")
     assert _state(page)["axis"].startswith("Words/s"), "back undoes one step"
 
 
@@ -299,7 +306,7 @@ def test_a_column_sorts_by_number_up_and_down(open_page):
     assert up == sorted(down) != down and texts[-1] == "n/a"
 
 
-def _drawn_series(page):
+def list_drawn_series(page):
     """Return the series that have a point in the chart."""
     names = page.evaluate(
         "[...document.querySelectorAll('[data-view=chart] .picture a')].map(e => e.ariaLabel)"
@@ -307,7 +314,7 @@ def _drawn_series(page):
     return {name.split(";")[0].rsplit(", ", 1)[0] for name in names}
 
 
-def _listed_series(page):
+def list_listed_series(page):
     return page.evaluate("""[...document.querySelectorAll('.overview tbody tr:not(.group)')]
         .filter(e => !e.hidden).map(e => e.cells[0].textContent)""")
 
@@ -315,19 +322,19 @@ def _listed_series(page):
 def test_both_filters_act_on_the_table_and_on_the_chart(open_page):
     page = open_page()
     page.get_by_role("combobox", name="Metric").select_option("words_per_second")
-    everything = _listed_series(page)
+    everything = list_listed_series(page)
     page.get_by_placeholder("Filter series").fill("replicated pscpu")
-    named = _listed_series(page)
-    assert len(named) == 1 and _drawn_series(page) == set(named)
+    named = list_listed_series(page)
+    assert len(named) == 1 and list_drawn_series(page) == set(named)
     page.get_by_placeholder("Filter series").fill("")
-    assert _listed_series(page) == everything
+    assert list_listed_series(page) == everything
     page.get_by_role("button", name="Filter columns All series").click()
     page.get_by_label("Filter All series by Efficiency").fill(">80")
-    fast = _listed_series(page)
+    fast = list_listed_series(page)
     assert 0 < len(fast) < len(everything)
-    assert _drawn_series(page) <= set(fast)
+    assert list_drawn_series(page) <= set(fast)
     page.reload()
-    assert _listed_series(page) == fast and _drawn_series(page) <= set(fast)
+    assert list_listed_series(page) == fast and list_drawn_series(page) <= set(fast)
 
 
 def test_the_metric_of_the_chart_is_marked_in_the_table_or_is_a_column_more(open_page):
@@ -396,11 +403,11 @@ def test_a_point_opens_its_runs_and_the_keyboard_closes_them(open_page):
     panel.locator(".others a").nth(1).click()
     assert page.locator(".others a[aria-current]").inner_text() in page.url
     panel.locator("button.copy").click()
-    _until(page, "document.getElementById('status').textContent === 'Copied.'")
+    wait_until(page, "document.getElementById('status').textContent === 'Copied.'")
     assert page.evaluate("navigator.clipboard.readText()").startswith("./run.sh sweep")
     page.keyboard.press("Escape")
     panel.wait_for(state="detached")
-    _until(page, "!location.hash.includes('run=')")
+    wait_until(page, "!location.hash.includes('run=')")
     page.go_back()
     page.locator("dialog[open]").wait_for()
 
@@ -411,7 +418,7 @@ def test_steps_zoom_by_numbers_and_by_dragging(open_page):
     page.get_by_label("First step shown").fill("12")
     page.get_by_label("Last step shown").fill("30")
     page.get_by_label("Last step shown").press("Enter")
-    _until(page, "location.hash.includes('steps=12-30')")
+    wait_until(page, "location.hash.includes('steps=12-30')")
     zoomed = page.locator("dialog svg[aria-label*='steps 12 to 30']")
     assert zoomed.count() == 1
     box = page.locator(".brush .overlay").bounding_box()
@@ -419,7 +426,7 @@ def test_steps_zoom_by_numbers_and_by_dragging(open_page):
     page.mouse.down()
     page.mouse.move(box["x"] + 0.5 * box["width"], box["y"] + 60, steps=4)
     page.mouse.up()
-    _until(page, "!location.hash.includes('steps=12-30')")
+    wait_until(page, "!location.hash.includes('steps=12-30')")
     first = int(page.get_by_label("First step shown").input_value())
     assert 12 < first < int(page.get_by_label("Last step shown").input_value()) < 30
     page.get_by_role("button", name="All steps").click()
@@ -455,7 +462,7 @@ def test_without_the_clipboard_the_command_is_selected(open_page):
     )
     page.locator("#again").click()
     page.locator("button.copy:visible").first.click()
-    _until(page, "document.getElementById('status').textContent === 'Selected.'")
+    wait_until(page, "document.getElementById('status').textContent === 'Selected.'")
     assert page.evaluate("getSelection().toString()").startswith("./run.sh")
 
 

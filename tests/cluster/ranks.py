@@ -27,7 +27,7 @@ PATIENCE_S = 60.0  # against hanging; nothing is measured by it
 VERSIONS = {"rnn_scaling": "0.1.0", "tensorflow": "2.21.0"}
 
 
-def a_launch(rank, size, address, **changes):
+def make_launch(rank, size, address, **changes):
     """Return the launch of a rank on host "h<rank>"."""
     values = {
         "host": f"h{rank}",
@@ -38,12 +38,12 @@ def a_launch(rank, size, address, **changes):
     return Launch(rank, size, "test", address, **values)
 
 
-def free_address():
+def find_free_address():
     """Return an address that no rendezvous uses yet."""
     return ports.join(ports.LOOPBACK, ports.find_free(ports.RENDEZVOUS_PORTS))
 
 
-def a_connection(
+def make_connection(
     rank,
     size,
     address,
@@ -58,7 +58,7 @@ def a_connection(
         hello or {}
     )
     return RankConnection(
-        a_launch(rank, size, address, **(launch or {})),
+        make_launch(rank, size, address, **(launch or {})),
         Hello(**fields),
         timeout_s,
         heartbeat_s,
@@ -66,33 +66,35 @@ def a_connection(
     )
 
 
-def connections_of(size, ranks=None):
+def make_connections(size, ranks=None):
     """Return ranks of a run that has not begun.
 
     Args:
       size: How many ranks the run has.
       ranks: (rank, options of `a_connection`) of each, or None for all ranks.
     """
-    address = free_address()
+    address = find_free_address()
     ranks = [(rank, {}) for rank in range(size)] if ranks is None else ranks
-    return [a_connection(rank, size, address, **options) for rank, options in ranks]
+    return [make_connection(rank, size, address, **options) for rank, options in ranks]
 
 
-def joined_connections(size):
+def join_connections(size):
     """Return all ranks of a run that has begun."""
-    connections = connections_of(size)
-    together(connections, RankConnection.join)
+    connections = make_connections(size)
+    run_together(connections, RankConnection.join)
     return connections
 
 
-def in_background(connection, body):
+def start_in_background(connection, body):
     """Return the thread in which a connection does something."""
-    thread = threading.Thread(target=together, args=([connection], body), daemon=True)
+    thread = threading.Thread(
+        target=run_together, args=([connection], body), daemon=True
+    )
     thread.start()
     return thread
 
 
-def together(connections, body):
+def run_together(connections, body):
     """Call body(connection) in a thread per connection; return the results or errors."""
     results = {}
 
@@ -178,7 +180,7 @@ class Process:
 @contextlib.contextmanager
 def processes(size, **options):
     """Yield all ranks of a run, joined, and end them after the block."""
-    address = free_address()
+    address = find_free_address()
     started = []
     try:
         for rank in range(size):
@@ -191,34 +193,34 @@ def processes(size, **options):
             each.kill()
 
 
-def say(line):
+def print_line(line):
     """Print a line without mixing it with lines of other threads."""
     os.write(1, f"{line}\n".encode())
 
 
 def main(rank, size, address, options):
     """Join, and obey the lines of stdin; print every event and the failure of the run."""
-    connection = a_connection(int(rank), int(size), address, **json.loads(options))
+    connection = make_connection(int(rank), int(size), address, **json.loads(options))
     connection.join()
-    say("joined")
+    print_line("joined")
     threading.Thread(target=_print_failure, args=(connection,), daemon=True).start()
     for line in sys.stdin:
         command, _, value = line.strip().partition(" ")
         try:
             if command == "lost":
-                say(json.dumps(connection.lost))
+                print_line(json.dumps(connection.lost))
             elif command == "reports":
-                say(json.dumps(connection.reports()))
+                print_line(json.dumps(connection.reports()))
             else:
                 getattr(connection, command)(*filter(None, [value]))
-                say(f"done {command}")
+                print_line(f"done {command}")
         except ClusterError as e:
-            say(f"error {e}")
+            print_line(f"error {e}")
 
 
 def _print_failure(connection):
     connection.failed.wait()
-    say(f"failed {connection.failure.message}")
+    print_line(f"failed {connection.failure.message}")
 
 
 if __name__ == "__main__":
@@ -226,7 +228,7 @@ if __name__ == "__main__":
     main(*sys.argv[1:])
 
 
-def connected(address):
+def connect(address):
     """Return a plain connection, once a rendezvous listens."""
     while True:
         try:
@@ -235,7 +237,7 @@ def connected(address):
             threading.Event().wait(0.01)
 
 
-def received_until_closed(connection):
+def receive_until_closed(connection):
     content = b""
     try:
         while more := connection.recv(4096):
@@ -245,7 +247,7 @@ def received_until_closed(connection):
     return content
 
 
-def a_hello(rank, size, job_id="test", token=""):
+def make_hello(rank, size, job_id="test", token=""):
     identity = {
         "rank": rank,
         "size": size,
@@ -277,9 +279,11 @@ def rank_0_joins(*connections):
 
     No failure may occur.
     """
-    first = in_background(connections[0], join_and_leave)
+    first = start_in_background(connections[0], join_and_leave)
     yield
-    assert together(connections[1:], join_and_leave) == ["left"] * len(connections[1:])
+    assert run_together(connections[1:], join_and_leave) == ["left"] * len(
+        connections[1:]
+    )
     first.join(PATIENCE_S)
     assert not connections[0].failure
 

@@ -10,7 +10,7 @@ import pytest
 from rnn_scaling.cluster import connections
 
 
-def numbers_of(end):
+def read_numbers(end):
     """Return the number of this process's file descriptors of a socket."""
     count = 0
     for name in os.listdir("/proc/self/fd"):
@@ -34,7 +34,7 @@ def test_connections_to_one_address_end_and_others_stay():
             assert first.recv(1) == second.recv(1) == b""
             third.sendall(b"open")
             assert other.accept()[0].recv(4) == b"open"
-            assert [numbers_of(end) for end in (first, second, third)] == [1, 1, 1]
+            assert [read_numbers(end) for end in (first, second, third)] == [1, 1, 1]
 
 
 def test_without_connections_none_is_cut():

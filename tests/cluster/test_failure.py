@@ -4,7 +4,7 @@ import pytest
 
 from rnn_scaling.cluster import wire
 from rnn_scaling.cluster.failure import Failure, FailureKind
-from tests.cluster.ranks import joined_connections
+from tests.cluster.ranks import join_connections
 
 
 @pytest.mark.parametrize(
@@ -24,7 +24,7 @@ def test_anything_else_is_refused(fields):
 
 
 def test_a_failure_belongs_to_the_rank_that_sends_it():
-    connections = joined_connections(3)
+    connections = join_connections(3)
     forged = Failure(FailureKind.INTERRUPTED, 2, "rank 2 ended: interrupted")
     connections[1]._send(wire.encode("abort", failure=forged.to_json()))
     for connection in connections:

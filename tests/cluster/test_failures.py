@@ -11,7 +11,7 @@ from tests.cluster.ranks import PATIENCE_S, processes
 SILENCE_S = 2.0
 
 
-def met_once(ranks):
+def meet_once(ranks):
     """Pass a barrier, after which the silence of a rank is measured."""
     for each in ranks:
         each.do("barrier", "built")
@@ -41,7 +41,7 @@ def test_a_killed_rank_is_named_to_all_others_at_once():
 @pytest.mark.parametrize("number, size", [(1, 3), (0, 2)])
 def test_a_frozen_rank_is_named_and_learns_it_when_it_continues(number, size):
     with processes(size, heartbeat_s=SILENCE_S) as ranks:
-        met_once(ranks)
+        meet_once(ranks)
         frozen = ranks[number]
         others = [*ranks[:number], *ranks[number + 1 :]]
         frozen.send_signal(signal.SIGSTOP)

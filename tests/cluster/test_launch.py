@@ -54,7 +54,7 @@ def tf_config(task_type="worker", index=1, cluster=CLUSTER):
     }
 
 
-def of(environ, **arguments):
+def detect(environ, **arguments):
     return launch.detect_launch(environ, host_name="job-2", **arguments)
 
 
@@ -78,11 +78,11 @@ def test_a_single_process_has_no_launch():
         {"JOB_COMPLETION_INDEX": "2"},
         {"JOB_COMPLETION_INDEX": "0", "RNN_SCALING_SIZE": "1"},
     ]
-    assert [of(environ) for environ in environments] == [None] * len(environments)
-    assert of({}, coordinator_address="a:1") is None
+    assert [detect(environ) for environ in environments] == [None] * len(environments)
+    assert detect({}, coordinator_address="a:1") is None
 
 
-def address_of(host, job):
+def find_address(host, job):
     return ports.join(host, ports.choose_rendezvous_port(job))
 
 
@@ -117,7 +117,7 @@ LAUNCHED = [
     (
         MPI,
         "mpirun",
-        address_of("10.96.0.1", MPI_JOB),
+        find_address("10.96.0.1", MPI_JOB),
         "job-2",
         0,
         2,
@@ -126,7 +126,7 @@ LAUNCHED = [
     (
         MPI | {"OMPI_COMM_WORLD_LOCAL_SIZE": "4"},
         "mpirun",
-        address_of("127.0.0.1", MPI_JOB),
+        find_address("127.0.0.1", MPI_JOB),
         "job-2",
         0,
         4,
@@ -135,17 +135,17 @@ LAUNCHED = [
     (
         MPI_5,
         "mpirun",
-        address_of("n-1", "prterun-n-1-42@1"),
+        find_address("n-1", "prterun-n-1-42@1"),
         "job-2",
         0,
         2,
         "mpirun prterun-n-1-42@1",
     ),
-    (SLURM, "srun", address_of("n08", "Slurm 17.0"), "n09", 1, 2, "Slurm 17.0"),
+    (SLURM, "srun", find_address("n08", "Slurm 17.0"), "n09", 1, 2, "Slurm 17.0"),
     (
         SLURM | ONE_NODE,
         "srun",
-        address_of("127.0.0.1", "Slurm 17.0"),
+        find_address("127.0.0.1", "Slurm 17.0"),
         "n08",
         1,
         5,
@@ -161,7 +161,7 @@ LAUNCHED = [
 def test_each_launcher_is_read(
     environ, launcher, address, host, local_rank, local_size, job
 ):
-    result = of(environ)
+    result = detect(environ)
     numbers = {"environment": (1, 3), "netlab": (1, 3), "srun": (3, 5)}
     rank, size = numbers.get(launcher, (2, 4))
     assert result == Launch(
@@ -171,7 +171,7 @@ def test_each_launcher_is_read(
 
 
 def test_tf_config_numbers_chief_workers_and_servers_in_this_order():
-    result = of(tf_config())
+    result = detect(tf_config())
     assert result.addresses == ("a:2222", "a:2224", "b:2222", "a:2223")
     # Other ranks use ports 2223 and 2224 of host a.
     numbers = (result.rank, result.size, result.local_rank, result.local_size)
@@ -180,12 +180,12 @@ def test_tf_config_numbers_chief_workers_and_servers_in_this_order():
     assert result.find_engine_address() == "b:2222"
     assert result.num_ps == 1
     tasks = [("chief", 0), ("worker", 0), ("worker", 1), ("ps", 0)]
-    assert [of(tf_config(*task)).rank for task in tasks] == [0, 1, 2, 3]
-    last = of(tf_config("ps", 0))
+    assert [detect(tf_config(*task)).rank for task in tasks] == [0, 1, 2, 3]
+    last = detect(tf_config("ps", 0))
     assert last.local_rank == 2
     assert last.local_size == 3
     assert last.job_id == result.job_id
-    assert of(tf_config(cluster=CLUSTER | {"ps": ["a:9"]})).job_id != result.job_id
+    assert detect(tf_config(cluster=CLUSTER | {"ps": ["a:9"]})).job_id != result.job_id
 
 
 @pytest.mark.parametrize(
@@ -196,7 +196,7 @@ def test_tf_config_numbers_chief_workers_and_servers_in_this_order():
     ],
 )
 def test_the_host_of_mpirun_4(addresses, host):
-    result = of(MPI | {URI: f"1.0;{addresses}"})
+    result = detect(MPI | {URI: f"1.0;{addresses}"})
     assert ports.split(result.rendezvous)[0] == host
 
 
@@ -205,16 +205,16 @@ def test_the_host_of_mpirun_4(addresses, host):
 )
 def test_each_job_has_another_rendezvous(environ):
     addresses = {row[2] for row in LAUNCHED}
-    assert of(environ).rendezvous not in addresses
+    assert detect(environ).rendezvous not in addresses
 
 
 @pytest.mark.parametrize("environ", [OWN, tf_config(), MPI, MPI_5, SLURM, KUBERNETES])
 def test_coordinator_address_replaces_the_rendezvous(environ):
-    assert of(environ, coordinator_address="x:7").rendezvous == "x:7"
+    assert detect(environ, coordinator_address="x:7").rendezvous == "x:7"
     with pytest.raises(
         ClusterError, match=r"--coordinator_address=x must be HOST:PORT, such as"
     ):
-        of(environ, coordinator_address="x")
+        detect(environ, coordinator_address="x")
 
 
 WRONG = [
@@ -242,7 +242,7 @@ WRONG = [
 @pytest.mark.parametrize("environ, line", WRONG, ids=[line for _, line in WRONG])
 def test_variables_that_contradict_each_other_are_refused_by_name(environ, line):
     with pytest.raises(ClusterError) as error:
-        of(environ)
+        detect(environ)
     assert line in str(error.value)
     assert "\n" not in str(error.value)
 
@@ -285,7 +285,7 @@ def test_the_reachable_host():
         ClusterError,
         match="rank 1 cannot reach no.such.invalid:2000: .*; give --coordinator_address=",
     ):
-        of(OWN, coordinator_address="no.such.invalid:2000").find_engine_address(
+        detect(OWN, coordinator_address="no.such.invalid:2000").find_engine_address(
             timeout_s=0.0
         )
 
@@ -302,14 +302,14 @@ def test_the_host_of_rank_0_may_get_its_address_later(monkeypatch):
 
     monkeypatch.setattr(ports, "find_reachable_host", look_up)
     with pytest.raises(ClusterError, match="no way"):
-        of(OWN).find_engine_address()
-    assert ports.split(of(OWN).find_engine_address())[0] == "10.0.0.7"
+        detect(OWN).find_engine_address()
+    assert ports.split(detect(OWN).find_engine_address())[0] == "10.0.0.7"
 
 
 def test_a_free_port_is_taken_by_nobody():
     port = ports.find_free()
     assert port in ports.ENGINE_PORTS
-    result = of(OWN | {"RNN_SCALING_MEETING": "127.0.0.1:4000"})
+    result = detect(OWN | {"RNN_SCALING_MEETING": "127.0.0.1:4000"})
     assert ports.split(result.find_engine_address())[0] == "127.0.0.1"
     with pytest.raises(OSError, match="no port from 5 to 4 is free"):
         ports.find_free(range(5, 5))
@@ -322,12 +322,12 @@ def test_the_token_of_a_job_comes_from_a_variable_or_a_file_and_is_never_shown(
     path = tmp_path / "token"
     path.write_text(f"{secret}\n")
     path.chmod(0o600)
-    assert of(OWN).token == ""
+    assert detect(OWN).token == ""
     for variables in ({tokens.VARIABLE: secret}, {tokens.FILE_VARIABLE: str(path)}):
-        result = of(OWN | variables)
+        result = detect(OWN | variables)
         assert result.token == secret and secret not in repr(result)
     both = {tokens.VARIABLE: "f" * 16, tokens.FILE_VARIABLE: str(path)}
-    assert of(OWN | both).token == "f" * 16
+    assert detect(OWN | both).token == "f" * 16
     # A process without rendezvous needs no token.
     assert launch.detect_rank(OWN | {tokens.VARIABLE: "short"}, "here")
 
@@ -337,7 +337,7 @@ def test_a_token_that_can_be_guessed_or_read_by_all_is_refused_without_its_text(
 ):
     def refused(**variables):
         with pytest.raises(ClusterError) as error:
-            of(OWN | variables)
+            detect(OWN | variables)
         assert "secret" not in str(error.value)
         return str(error.value)
 

@@ -15,17 +15,17 @@ from rnn_scaling.cluster.rank_connection import RankConnection
 from tests.cluster.ranks import (
     PATIENCE_S,
     VERSIONS,
-    a_connection,
-    a_hello,
-    a_launch,
-    connected,
-    connections_of,
-    free_address,
-    in_background,
+    connect,
+    find_free_address,
     join_and_leave,
-    joined_connections,
+    join_connections,
+    make_connection,
+    make_connections,
+    make_hello,
+    make_launch,
     meet_and_leave,
-    together,
+    run_together,
+    start_in_background,
 )
 
 MANY = 256
@@ -33,7 +33,7 @@ MANY = 256
 
 def test_ranks_join_pass_barriers_gather_report_and_leave():
     hellos = [{"address": f"h{rank}:1"} for rank in range(4)]
-    connections = connections_of(
+    connections = make_connections(
         4, [(rank, {"hello": hellos[rank]}) for rank in range(4)]
     )
     address = connections[0]._launch.rendezvous
@@ -51,7 +51,7 @@ def test_ranks_join_pass_barriers_gather_report_and_leave():
         connection.leave()  # It does nothing.
         return joined, gathered, reports
 
-    results = together(connections, run)
+    results = run_together(connections, run)
     pid = os.getpid()
     expected = tuple(
         rank_info.RankInfo(rank, "worker", f"h{rank}", pid, f"h{rank}:1")
@@ -86,7 +86,7 @@ def test_ranks_wait_for_a_slow_rank_0(monkeypatch):
         accept(self)
 
     monkeypatch.setattr(server.Server, "accept", slowly)
-    assert together(connections_of(3), join_and_leave) == ["left"] * 3
+    assert run_together(make_connections(3), join_and_leave) == ["left"] * 3
 
 
 @pytest.mark.parametrize(
@@ -105,19 +105,19 @@ def test_ranks_wait_for_a_slow_rank_0(monkeypatch):
 )
 def test_ranks_that_differ_end_every_rank_with_one_line(hello, rule):
     ranks = [(0, {}), (1, {"hello": hello}), (2, {"hello": hello})]
-    connections = connections_of(3, ranks)
+    connections = make_connections(3, ranks)
     line = f"ranks 1 and 2: {rule}"
-    assert together(connections, join_and_leave) == [line] * 3
+    assert run_together(connections, join_and_leave) == [line] * 3
     failure = Failure(FailureKind.NOT_JOINED, None, line)
     assert [connection.failure for connection in connections] == [failure] * 3
 
 
 def test_ranks_that_never_join_are_named_to_those_that_did():
-    connections = connections_of(4, [(0, {"timeout_s": 0.5}), (3, {})])
+    connections = make_connections(4, [(0, {"timeout_s": 0.5}), (3, {})])
     address = connections[0]._launch.rendezvous
     rule = "ranks 1 and 2 of 4 did not join within 0.5 s (--cluster_timeout)"
     line = f"{rule}; check their output, and whether their hosts can reach {address}"
-    assert together(connections, join_and_leave) == [line] * 2
+    assert run_together(connections, join_and_leave) == [line] * 2
 
 
 @pytest.mark.parametrize(
@@ -130,7 +130,7 @@ def test_an_interruption_of_rank_0_reaches_ranks_that_wait_to_join(
 
     The other rank has already joined.
     """
-    both = connections_of(3, [(0, {}), (1, {})])
+    both = make_connections(3, [(0, {}), (1, {})])
     introduced = both[0]._introduction.send_hello
 
     def interrupt():
@@ -149,13 +149,13 @@ def test_an_interruption_of_rank_0_reaches_ranks_that_wait_to_join(
     monkeypatch.setattr(both[0]._introduction, "send_hello", introduce)
     threading.Thread(target=interrupt, daemon=True).start()
     line = f"rank 0 (host h0, process {os.getpid()}) ended: interrupted by SIGINT"
-    assert together(both, RankConnection.join) == [line, line]
+    assert run_together(both, RankConnection.join) == [line, line]
 
 
 def test_a_rank_whose_rank_0_never_listens_says_so():
-    address = free_address()
+    address = find_free_address()
     with pytest.raises(ClusterError) as error:
-        a_connection(1, 2, address, timeout_s=0.5).join()
+        make_connection(1, 2, address, timeout_s=0.5).join()
     line = str(error.value)
     assert line.startswith("rank 1: ")
     assert address in line
@@ -164,31 +164,31 @@ def test_a_rank_whose_rank_0_never_listens_says_so():
 
 
 def test_two_processes_of_one_rank_end_the_run():
-    connections = connections_of(
+    connections = make_connections(
         3, [(0, {}), (1, {}), (1, {"launch": {"host": "other"}})]
     )
-    lines = together(connections, join_and_leave)
+    lines = run_together(connections, join_and_leave)
     assert len(set(lines)) == 1 and "two processes with the same rank" in lines[0]
     assert "(host h1, " in lines[0] and "(host other, " in lines[0]
 
 
 def test_a_rank_of_another_size_ends_the_run():
-    address = free_address()
-    connections = [a_connection(0, 2, address), a_connection(1, 3, address)]
+    address = find_free_address()
+    connections = [make_connection(0, 2, address), make_connection(1, 3, address)]
     sizes = "was started as one of 3 ranks, but rank 0 as one of 2; start all ranks with one command"
     assert (
-        together(connections, join_and_leave)
+        run_together(connections, join_and_leave)
         == [f"rank 1 (host h1, process {os.getpid()}) {sizes}"] * 2
     )
 
 
 def test_a_late_second_process_of_a_rank_is_sent_away_and_disturbs_nobody():
-    connections = joined_connections(2)
+    connections = join_connections(2)
     with pytest.raises(
         ClusterError, match="has begun without it; start all ranks with one command"
     ):
-        a_connection(1, 2, connections[0]._launch.rendezvous).join()
-    assert together(connections, meet_and_leave) == ["left"] * 2
+        make_connection(1, 2, connections[0]._launch.rendezvous).join()
+    assert run_together(connections, meet_and_leave) == ["left"] * 2
 
 
 def test_the_port_of_rank_0_is_taken():
@@ -198,7 +198,7 @@ def test_the_port_of_rank_0_is_taken():
             ClusterError,
             match=f"port {port} of 127.0.0.1.*--coordinator_address=HOST:PORT",
         ):
-            a_connection(0, 2, f"127.0.0.1:{port}").join()
+            make_connection(0, 2, f"127.0.0.1:{port}").join()
 
 
 @pytest.mark.parametrize(
@@ -210,35 +210,36 @@ def test_the_port_of_rank_0_is_taken():
 )
 def test_rank_0_runs_elsewhere_than_its_address_says(host, rule):
     with pytest.raises(ClusterError, match=rule):
-        a_connection(0, 2, f"{host}:20001").join()
+        make_connection(0, 2, f"{host}:20001").join()
 
 
 def test_hundreds_of_ranks_join_and_pass_a_barrier():
     """Use plain connections, because a thread per rank would mainly test threads."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(hard, 4 * MANY)), hard))
-    address = free_address()
-    first = a_connection(0, MANY, address)
+    address = find_free_address()
+    first = make_connection(0, MANY, address)
     outcome = []
     thread = threading.Thread(
-        target=lambda: outcome.extend(together([first], many_ranks_body)), daemon=True
+        target=lambda: outcome.extend(run_together([first], meet_and_gather)),
+        daemon=True,
     )
     thread.start()
     others = []
     try:
         for rank in range(1, MANY):
-            others.append(connected(address))
-            others[-1].sendall(a_hello(rank, MANY))
+            others.append(connect(address))
+            others[-1].sendall(make_hello(rank, MANY))
         files = [other.makefile("rb") for other in others]
         assert {json.loads(file.readline())["kind"] for file in files} == {"seen"}
-        assert {len(next_of(file, "welcome")["peers"]) for file in files} == {MANY}
+        assert {len(receive_next(file, "welcome")["peers"]) for file in files} == {MANY}
         for rank, other in enumerate(others, 1):
             other.sendall(
                 wire.encode(
                     "come", name="squares", timeout_s=PATIENCE_S, value=rank * rank
                 )
             )
-        assert {next_of(file, "pass")["name"] for file in files} == {"squares"}
+        assert {receive_next(file, "pass")["name"] for file in files} == {"squares"}
         for other in others:
             other.sendall(wire.encode("leave"))
         thread.join(PATIENCE_S)
@@ -248,21 +249,21 @@ def test_hundreds_of_ranks_join_and_pass_a_barrier():
             other.close()
 
 
-def many_ranks_body(connection):
+def meet_and_gather(connection):
     size = len(connection.join())
     gathered = connection.gather("squares", 0)
     connection.leave()
     return size, gathered
 
 
-def next_of(file, kind):
+def receive_next(file, kind):
     while (message := json.loads(file.readline()))["kind"] != kind:
         assert message["kind"] == "beat"
     return message
 
 
 def test_a_barrier_that_one_rank_never_reaches():
-    connections = connections_of(3)
+    connections = make_connections(3)
 
     def body(connection):
         connection.join()
@@ -271,15 +272,15 @@ def test_a_barrier_that_one_rank_never_reaches():
             return connection.failure.message
         return connection.barrier("step", timeout_s=0.3)
 
-    lines = together(connections, body)
+    lines = run_together(connections, body)
     assert len(set(lines)) == 1
     assert lines[0].startswith("rank 2 ")
     assert "'step' within 0.3 s" in lines[0]
 
 
 def test_a_rank_that_leaves_while_others_wait_for_it():
-    connections = joined_connections(2)
-    lines = together(
+    connections = join_connections(2)
+    lines = run_together(
         connections,
         lambda connection: (
             connection.barrier("end")
@@ -291,21 +292,21 @@ def test_a_rank_that_leaves_while_others_wait_for_it():
 
 
 def test_rank_0_leaves_last():
-    connections = joined_connections(3)
-    first = in_background(connections[0], RankConnection.leave)
-    together(connections[1:2], RankConnection.leave)
+    connections = join_connections(3)
+    first = start_in_background(connections[0], RankConnection.leave)
+    run_together(connections[1:2], RankConnection.leave)
     first.join(0.3)
     connections[2].report("late")
-    assert together(connections[2:], RankConnection.leave) == [None]
+    assert run_together(connections[2:], RankConnection.leave) == [None]
     first.join(PATIENCE_S)
     assert connections[0].reports() == {2: ["late"]}
     assert not any(connection.failed.is_set() for connection in connections)
 
 
 def test_rank_0_waits_for_ranks_that_have_not_left_within_its_time_limit():
-    connections = joined_connections(2)
+    connections = join_connections(2)
     connections[0]._timeout_s = 0.3
-    [line] = together(connections[:1], RankConnection.leave)
+    [line] = run_together(connections[:1], RankConnection.leave)
     assert "rank 1 did not leave" in line
     assert line.endswith("within 0.3 s (--cluster_timeout)")
     assert connections[1].failed.wait(PATIENCE_S)
@@ -313,12 +314,12 @@ def test_rank_0_waits_for_ranks_that_have_not_left_within_its_time_limit():
 
 
 def test_a_report_must_be_json_and_may_be_long():
-    connections = joined_connections(2)
+    connections = join_connections(2)
     with pytest.raises(TypeError):
         connections[1].report({1, 2})
     big = "x" * (wire.MAX_STRANGER_BYTES * 2)  # more than a stranger may send
     connections[1].report(big)
-    assert together(connections, meet_and_leave) == ["left"] * 2
+    assert run_together(connections, meet_and_leave) == ["left"] * 2
     assert connections[0].reports() == {1: [big]}
 
 
@@ -331,6 +332,8 @@ def test_rank_0_listens_only_on_loopback_unless_other_machines_take_part(host, b
         socket.getaddrinfo(host, None)
     except OSError:
         pytest.skip("this host's name has no address")
-    launch = a_launch(0, 2, ports.join(host, ports.find_free(ports.RENDEZVOUS_PORTS)))
+    launch = make_launch(
+        0, 2, ports.join(host, ports.find_free(ports.RENDEZVOUS_PORTS))
+    )
     with server.listen(launch) as listener:
         assert ports.is_loopback(listener.getsockname()[0]) is bound

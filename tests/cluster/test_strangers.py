@@ -13,13 +13,13 @@ from rnn_scaling.cluster.failure import ClusterError
 from rnn_scaling.cluster.rank_connection import RankConnection
 from tests.cluster.ranks import (
     PATIENCE_S,
-    a_connection,
-    a_hello,
-    connected,
-    free_address,
-    in_background,
+    connect,
+    find_free_address,
+    make_connection,
+    make_hello,
     rank_0_joins,
-    received_until_closed,
+    receive_until_closed,
+    start_in_background,
 )
 from tests.support import faults
 
@@ -53,18 +53,18 @@ def test_a_rank_that_finds_another_program_reports_it():
             target=lambda: other.accept()[0].sendall(b"SSH-2.0-other\r\n"), daemon=True
         ).start()
         with pytest.raises(ClusterError, match="another program answers there"):
-            a_connection(1, 2, address, timeout_s=0.1).join()
+            make_connection(1, 2, address, timeout_s=0.1).join()
 
 
 @pytest.mark.parametrize("name", STRANGERS)
 def test_a_rank_of_another_job_or_token_gets_no_answer_and_disturbs_nobody(name):
-    address = free_address()
-    both = [a_connection(rank, 2, address, TOKEN) for rank in range(2)]
+    address = find_free_address()
+    both = [make_connection(rank, 2, address, TOKEN) for rank in range(2)]
     with rank_0_joins(*both):
-        with connected(address) as stranger:
-            stranger.sendall(a_hello(1, 2, **TOKEN | STRANGERS[name]))
-            assert received_until_closed(stranger) == b""
-        other = a_connection(1, 2, address, TOKEN | STRANGERS[name], timeout_s=0.5)
+        with connect(address) as stranger:
+            stranger.sendall(make_hello(1, 2, **TOKEN | STRANGERS[name]))
+            assert receive_until_closed(stranger) == b""
+        other = make_connection(1, 2, address, TOKEN | STRANGERS[name], timeout_s=0.5)
         with pytest.raises(ClusterError, match="RNN_SCALING_JOB_TOKEN") as error:
             other.join()
     for text in (str(error.value), repr(both[0]._launch)):
@@ -89,7 +89,7 @@ def test_a_program_in_the_place_of_rank_0_learns_no_token():
     with socket.create_server((ports.LOOPBACK, 0)) as other:
         threading.Thread(target=answer, daemon=True).start()
         with pytest.raises(ClusterError, match="another program answers there"):
-            a_connection(
+            make_connection(
                 1, 2, ports.join(*other.getsockname()), TOKEN, timeout_s=0.5
             ).join()
     assert heard and TOKEN["token"].encode() not in heard[0]
@@ -102,12 +102,12 @@ def test_ranks_are_served_while_hundreds_of_connections_say_nothing(sent, monkey
     monkeypatch.setattr(
         server, "STRANGER_S", PATIENCE_S * 2
     )  # They make room before their time limit.
-    address = free_address()
-    connections = [a_connection(rank, 3, address, TOKEN) for rank in range(3)]
+    address = find_free_address()
+    connections = [make_connection(rank, 3, address, TOKEN) for rank in range(3)]
     first = connections[0]
     with contextlib.ExitStack() as held, rank_0_joins(*connections):
         for _ in range(200):
-            held.enter_context(connected(address)).sendall(sent)
+            held.enter_context(connect(address)).sendall(sent)
         # The system accepts connections before.
         faults.wait_until(lambda: first._rendezvous, "rank 0 has a rendezvous")
         served = list(first._rendezvous._server._connections)
@@ -119,10 +119,10 @@ def test_a_stranger_that_sends_byte_by_byte_has_the_time_limit_of_a_silent_one(
     monkeypatch,
 ):
     monkeypatch.setattr(server, "STRANGER_S", 0.3)
-    address = free_address()
-    connections = [a_connection(rank, 2, address) for rank in range(2)]
+    address = find_free_address()
+    connections = [make_connection(rank, 2, address) for rank in range(2)]
     silenced = pytest.raises(OSError)
-    with rank_0_joins(*connections), connected(address) as stranger, silenced:
+    with rank_0_joins(*connections), connect(address) as stranger, silenced:
         for _ in range(600):
             stranger.sendall(b"x")
             time.sleep(0.05)
@@ -134,22 +134,22 @@ def test_strangers_that_send_invalid_messages_are_sent_away_and_disturb_nobody(
     monkeypatch.setattr(
         server, "STRANGER_S", PATIENCE_S * 2
     )  # They are rejected for their messages, not for silence.
-    address = free_address()
-    with rank_0_joins(*(a_connection(rank, 2, address) for rank in range(2))):
+    address = find_free_address()
+    with rank_0_joins(*(make_connection(rank, 2, address) for rank in range(2))):
         for name, content in INVALID.items():
-            with connected(address) as stranger:
+            with connect(address) as stranger:
                 stranger.sendall(content)
                 if not content:
                     stranger.shutdown(socket.SHUT_WR)
-                assert received_until_closed(stranger) == b"", name
+                assert receive_until_closed(stranger) == b"", name
 
 
 def test_a_rank_that_sends_invalid_messages_ends_the_run_by_its_name():
-    address = free_address()
-    first = a_connection(0, 2, address)
-    thread = in_background(first, RankConnection.join)
-    with connected(address) as second:
-        second.sendall(a_hello(1, 2) + b"{}\n")
+    address = find_free_address()
+    first = make_connection(0, 2, address)
+    thread = start_in_background(first, RankConnection.join)
+    with connect(address) as second:
+        second.sendall(make_hello(1, 2) + b"{}\n")
         first.failed.wait(PATIENCE_S)
     thread.join(PATIENCE_S)
     assert first.failure.message.startswith("rank 1 (host h, process 1) ")

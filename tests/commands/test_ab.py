@@ -8,7 +8,12 @@ from rnn_scaling.reports import comparison
 from rnn_scaling.sweeps import pairs
 from rnn_scaling.system.processes import process
 from tests.support.compared import run
-from tests.support.faults import forked, logged, plant, trainer
+from tests.support.faults import (
+    list_logged,
+    make_forking_subprocess,
+    make_trainer_words,
+    plant,
+)
 
 NAME = "cudnn_lstm-independent-1"
 PAIR = ['--a=--seed=1 --batch_size="8"', "--b=--seed=2 --batch_size=9"]
@@ -37,14 +42,15 @@ def asked(monkeypatch):
         return 7
 
     monkeypatch.setattr(comparison, "compare", compare)
-    monkeypatch.setattr(process, "subprocess", forked())
+    monkeypatch.setattr(process, "subprocess", make_forking_subprocess())
     return calls
 
 
 def go(tmp_path, *words, **faults):
     plant(tmp_path / "faults", **faults)
     return ab.main(
-        [f"--out={tmp_path}/out", *words], trainer=trainer(tmp_path / "faults")
+        [f"--out={tmp_path}/out", *words],
+        trainer=make_trainer_words(tmp_path / "faults"),
     )
 
 
@@ -52,7 +58,7 @@ def test_pairs_are_counterbalanced_and_compared(tmp_path, asked):
     assert (
         go(tmp_path, *PAIR, "--repeats=3", "--num_units=16", "--max_regression=4%") == 7
     )
-    assert logged(tmp_path / "faults", "start") == ORDER
+    assert list_logged(tmp_path / "faults", "start") == ORDER
     assert asked == [(f"{tmp_path}/out/a", f"{tmp_path}/out/b", True, 0.04)]
     for side, seed, batch_size in (("a", 1, 8), ("b", 2, 9)):
         held = [record.read(path) for path in (tmp_path / "out" / side).glob("*.json")]
@@ -110,12 +116,12 @@ def test_more_pairs_extend_and_a_failed_run_is_left_to_the_comparison(
     )
     assert f"error: b/{NAME}: ended with exit status 3" in capsys.readouterr().err
     assert go(tmp_path, *PAIR, "--repeats=3") == 7
-    assert logged(tmp_path / "faults", "start") == ORDER
+    assert list_logged(tmp_path / "faults", "start") == ORDER
 
 
 def test_the_same_setting_on_both_sides_shows_the_noise(tmp_path):
     assert go(tmp_path, "--a=", "--b=", "--repeats=2") == 7
-    assert logged(tmp_path / "faults", "start") == ORDER[:4]
+    assert list_logged(tmp_path / "faults", "start") == ORDER[:4]
 
 
 def test_the_first_lines_are_the_answer(tmp_path, monkeypatch, capsys):

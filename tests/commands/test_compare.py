@@ -19,12 +19,12 @@ from rnn_scaling.reports.comparison_statements import (
 )
 from rnn_scaling.reports.summary import summarise
 from tests.support.compared import run, write
-from tests.support.records import changed, fields_of, throughput
+from tests.support.records import change_record, read_fields, throughput
 
 STEADY = [1000.0, 1004.0, 997.0, 1001.0, 999.0]
 
 
-def scaled(factor, rates=STEADY):
+def scale_rates(factor, rates=STEADY):
     return [factor * rate for rate in reversed(rates)]
 
 
@@ -65,15 +65,15 @@ def write_sides(tmp_path, before, after, **changes):
 @pytest.mark.parametrize(
     "after, words, status, kind, values",
     [
-        (scaled(0.97), [], 0, "no-regression", {"limit": 5}),
+        (scale_rates(0.97), [], 0, "no-regression", {"limit": 5}),
         (
-            scaled(0.97),
+            scale_rates(0.97),
             ["--max_regression=2%"],
             1,
             "regression",
             {"limit": 2, "change": pytest.approx(-3)},
         ),
-        (scaled(0.95), [], 2, "not-judged", {"limit": 5}),
+        (scale_rates(0.95), [], 2, "not-judged", {"limit": 5}),
         ([900.0], [], 2, "not-judged", {"unjudged": 1}),
     ],
 )
@@ -100,7 +100,7 @@ def write_golden_sides(tmp_path):
             rate *= 0.9
             environment["python"] = "3.13.1"
         common |= {"xla": True, "environment": environment}
-        write(tmp_path / "after", scaled(rate), f"lstm-{n}", **common)
+        write(tmp_path / "after", scale_rates(rate), f"lstm-{n}", **common)
     four = {"num_devices": 4, "resolved": threads(4)}
     write(tmp_path / "before", [3000.0], "lstm-4", **four)
     failed = {"num_devices": 4, "xla": True, "status": "failed"}
@@ -162,7 +162,7 @@ def test_a_row_has_one_interval_in_report_and_compare(metric, tmp_path, go):
 
 def test_incomparable_runs_are_not_judged_unless_forced(go, tmp_path):
     changes = {"batch_size": 64, "environment": {"cpu": "Processor B"}}
-    write_sides(tmp_path, STEADY, scaled(0.5), **changes)
+    write_sides(tmp_path, STEADY, scale_rates(0.5), **changes)
     status, out, _ = go()
     assert status == 2 and "--batch_size" in out.splitlines()[-1]
     assert "Processor A" in out and "Processor B" in out
@@ -195,17 +195,19 @@ def write_at(tmp_path, side, rates, hours):
         record_ = run(
             rate, environment={"started": f"2026-01-01T{hour:02}:00:00+00:00"}
         )
-        batches = fields_of(record_)["batches"]
+        batches = read_fields(record_)["batches"]
         for k, seconds in enumerate(batches["seconds"]):
             batches["seconds"][k] = seconds * (1 + 1e-6 * (hour + k))
-        record_ = changed(record_, batches=batches, throughput=throughput(batches))
+        record_ = change_record(
+            record_, batches=batches, throughput=throughput(batches)
+        )
         repeat = 3 * number % len(rates) + 1
         record.write(record_, tmp_path / side / f"run.r{repeat}.json")
 
 
 def test_a_history_is_found_or_named(go, tmp_path):
     write_at(tmp_path, "before", STEADY, range(5))
-    write_at(tmp_path, "after", scaled(0.9), range(10, 15))
+    write_at(tmp_path, "after", scale_rates(0.9), range(10, 15))
     for day in range(1, 7):
         runs = []
         for rate in STEADY:
@@ -233,7 +235,7 @@ def test_drift_that_is_seen_within_a_session_widens_the_interval(judge, tmp_path
 
 def test_an_assumed_drift_is_stated_with_its_size(go, judge, tmp_path):
     write_at(tmp_path, "before", STEADY, range(5))
-    write_at(tmp_path, "after", scaled(0.9), range(10, 15))
+    write_at(tmp_path, "after", scale_rates(0.9), range(10, 15))
     found = {each.kind: each.values for each in state_verdicts(judge())}
     assert found["two-sittings"]["apart"] == pytest.approx(600)
     shares = found["interleaved-runs-would-show"]
@@ -278,17 +280,17 @@ def test_pairs_have_the_same_number_in_their_names(judge, tmp_path):
     assert result.reason.values["repeat"] == 2
 
 
-def incomparable(report):
+def list_incomparable(report):
     differences = [labelled.difference for labelled in report.differences]
     return [each.name for each in differences if each.is_incomparable]
 
 
 def test_configurations_that_were_not_run_again_stop_the_judgement(judge, tmp_path):
-    write_sides(tmp_path, STEADY, scaled(1.0))
+    write_sides(tmp_path, STEADY, scale_rates(1.0))
     write(tmp_path / "before", STEADY, "two", seed=2)
     report = judge()
     assert report.exit_status == 2
-    assert incomparable(report) == ["missing configurations"]
+    assert list_incomparable(report) == ["missing configurations"]
     assert "seed=2" in report.differences[0].difference.first[0]
     assert judge("missing_configurations").exit_status == 0
     write(tmp_path / "after", STEADY, "two", seed=2)
@@ -367,9 +369,9 @@ def test_folders_without_runs(go, tmp_path):
 
 
 def test_the_worst_of_several_regressions_is_named(judge, tmp_path):
-    write_sides(tmp_path, STEADY, scaled(0.8))
+    write_sides(tmp_path, STEADY, scale_rates(0.8))
     write(tmp_path / "before", STEADY, "other", seed=2)
-    write(tmp_path / "after", scaled(0.7), "other", seed=2)
+    write(tmp_path / "after", scale_rates(0.7), "other", seed=2)
     statement = state_verdicts(judge())[0]
     assert statement.kind == "regressions" and "seed=2" in statement.subject
     assert statement.values.items() >= {"slower": 2, "total": 2}.items()
@@ -377,7 +379,7 @@ def test_the_worst_of_several_regressions_is_named(judge, tmp_path):
 
 
 def test_bad_runs_are_noted_and_not_compared(judge, tmp_path):
-    write_sides(tmp_path, STEADY, scaled(1.0))
+    write_sides(tmp_path, STEADY, scale_rates(1.0))
     error = {"type": "MadeUp", "message": "why"}
     bad = dataclasses.replace(run(500.0), status="failed", error=error)
     record.write(bad, tmp_path / "after/run.r9.json")

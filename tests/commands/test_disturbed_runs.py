@@ -13,13 +13,13 @@ from rnn_scaling.commands import compare, history, report
 from rnn_scaling.records import history as histories
 from rnn_scaling.records import record
 from tests.support.compared import run
-from tests.support.loaded_runs import beside_load
-from tests.support.scaling_runs import without_pictures
+from tests.support.loaded_runs import make_run_beside_load
+from tests.support.scaling_runs import skip_pictures
 
 MODES = ("independent", "replicated")
 
 
-def loaded(rate, share=0.0, *, devices=1, cores=16, mode=MODES[0]):
+def make_loaded_run(rate, share=0.0, *, devices=1, cores=16, mode=MODES[0]):
     """Return a run at `rate` words/s while others used this share of its cores."""
     return run(
         rate,
@@ -38,9 +38,9 @@ def write(folder, runs, name="x"):
     return folder
 
 
-def reported(folder):
+def run_report(folder):
     """Return the report's statements by kind, and its rows by (mode, devices)."""
-    with without_pictures():
+    with skip_pictures():
         assert report.main([str(folder)]) == os.EX_OK
     made = json.loads((folder / "report.json").read_text())
     statements = {each["kind"]: each for each in made["statements"]}
@@ -51,7 +51,7 @@ def reported(folder):
     return statements, rows
 
 
-def compared(capsys, *words):
+def run_compare(capsys, *words):
     """Return the exit status of `compare`, its only result and statements by kind."""
     capsys.readouterr()
     status = compare.main(["--format=json", *map(str, words)])
@@ -63,12 +63,12 @@ def compared(capsys, *words):
 def test_a_disturbed_pair_does_not_count_and_is_named(tmp_path, capsys):
     before = [1000, 1004, 997, 1002, 999, 1001]
     after = [1001, 1002, 999, 1003, 700, 1000]
-    write(tmp_path / "a", [loaded(rate, cores=2) for rate in before])
+    write(tmp_path / "a", [make_loaded_run(rate, cores=2) for rate in before])
     shares = [0.0] * 4 + [0.35, 0.0]
-    runs = [loaded(rate, share, cores=2) for rate, share in zip(after, shares)]
+    runs = [make_loaded_run(rate, share, cores=2) for rate, share in zip(after, shares)]
     write(tmp_path / "b", runs)
     words = (tmp_path / "a", tmp_path / "b", "--paired")
-    status, result, statements = compared(capsys, *words)
+    status, result, statements = run_compare(capsys, *words)
     assert status == os.EX_OK
     assert result["runs"] == [5, 5]
     assert result["disturbed"] == [[], ["x.r5.json"]]
@@ -82,9 +82,12 @@ def test_quiet_runs_are_the_answer(tmp_path):
         1: [(1000, 0.0), (1001, 0.0), (999, 0.0), (1002, 0.0)],
         2: [(1800, 0.4), (2000, 0.4), (1900, 0.0), (1902, 0.0)],
     }.items():
-        made = [loaded(rate, share, devices=devices, cores=2) for rate, share in runs]
+        made = [
+            make_loaded_run(rate, share, devices=devices, cores=2)
+            for rate, share in runs
+        ]
         write(tmp_path, made, f"on{devices}")
-    statements, rows = reported(tmp_path)
+    statements, rows = run_report(tmp_path)
     two = rows[MODES[0], 2]
     assert two["speedup"]["value"] == pytest.approx(1.9, abs=0.005)
     assert two["speedup"]["high"] - two["speedup"]["low"] < 0.02
@@ -122,7 +125,7 @@ def test_leaving_out_disturbed_batches_finds_more():
 def with_windows(rate, disturbed=(), **config):
     """Return a run of 20 batches in ten windows, of which some are disturbed."""
     shares = [0.5 if window in disturbed else 0.0 for window in range(10)]
-    return beside_load(run(rate, **config), shares)
+    return make_run_beside_load(run(rate, **config), shares)
 
 
 def test_a_report_uses_the_quiet_batches_and_counts_the_others_once(tmp_path):
@@ -130,7 +133,7 @@ def test_a_report_uses_the_quiet_batches_and_counts_the_others_once(tmp_path):
         runs = [with_windows(rate, (1, 2, 5), num_devices=devices)]
         runs.append(with_windows(rate, num_devices=devices))
         write(tmp_path, runs, f"on{devices}")
-    statements, rows = reported(tmp_path)
+    statements, rows = run_report(tmp_path)
     two = rows[MODES[0], 2]
     assert two["speedup"]["value"] == pytest.approx(1.9)
     assert two["words_per_second"]["value"] == pytest.approx(1900)
@@ -145,7 +148,7 @@ def test_a_comparison_uses_the_quiet_batches(tmp_path, capsys):
     for side, disturbed in (("before", ()), ("after", (0, 1, 2, 3, 4))):
         runs = [with_windows(rate, disturbed) for rate in (1000, 1002, 998)]
         write(tmp_path / side, runs)
-    status, result, statements = compared(
+    status, result, statements = run_compare(
         capsys, tmp_path / "before", tmp_path / "after"
     )
     assert status == os.EX_OK
@@ -165,7 +168,7 @@ def test_all_batches_are_compared_if_the_other_side_is_disturbed(
     write(tmp_path / "before", [with_windows(1000, range(6)) for _ in range(3)])
     write(tmp_path / "after", [with_windows(1000, range(7)) for _ in range(3)])
     words = ["--paired"] if paired else []
-    _, result, statements = compared(
+    _, result, statements = run_compare(
         capsys, tmp_path / "before", tmp_path / "after", *words
     )
     assert result["before"]["value"] == pytest.approx(1000 / 1.6)
@@ -180,14 +183,14 @@ def test_all_batches_are_compared_if_the_other_side_is_disturbed(
 @pytest.mark.parametrize("words", [(), ("--paired",)])
 def test_a_comparison_hides_the_speedups_that_a_report_hides(words, tmp_path, capsys):
     for side, share in {"before": 0.0, "after": 0.5}.items():
-        write(tmp_path / side, [loaded(1000 + k) for k in range(3)], "one")
-        two = [loaded(1900 + k, share, devices=2) for k in range(3)]
+        write(tmp_path / side, [make_loaded_run(1000 + k) for k in range(3)], "one")
+        two = [make_loaded_run(1900 + k, share, devices=2) for k in range(3)]
         write(tmp_path / side, two, "two")
     paths = (str(tmp_path / "before"), str(tmp_path / "after"))
     options = ("--force_incomparable=all", *words)
     for metric in ("speedup", "efficiency"):
         words = (*paths, *options, f"--metric={metric}")
-        status, result, _ = compared(capsys, *words)
+        status, result, _ = run_compare(capsys, *words)
         assert result["before"]["value"] > 0.9 and result["after"] is None
         assert (status, result["gate"]) == (os.EX_OK, "ok")
     assert compare.main([*paths, *options, "--metric=speedup"]) == 0
@@ -205,11 +208,12 @@ def test_a_history_keeps_the_rate_of_the_quiet_batches(tmp_path, capsys):
 
 def test_a_history_names_disturbed_runs_that_count(tmp_path, capsys):
     folder = write(
-        tmp_path / "runs", [loaded(500, 0.5, cores=2), loaded(1000, cores=2)]
+        tmp_path / "runs",
+        [make_loaded_run(500, 0.5, cores=2), make_loaded_run(1000, cores=2)],
     )
     kept = tmp_path / "history"
     assert history.main(["add", f"{folder}", f"--history={kept}"]) == 0
     assert "x.r1.json" in capsys.readouterr().out
-    write(folder, [loaded(1001, cores=2), loaded(1000, cores=2)])
+    write(folder, [make_loaded_run(1001, cores=2), make_loaded_run(1000, cores=2)])
     assert history.main(["add", f"{folder}", f"--history={tmp_path}/other"]) == 0
     assert "x.r1.json" not in capsys.readouterr().out

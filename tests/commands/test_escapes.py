@@ -63,7 +63,7 @@ def put_behind(document, place, text):
     functools.reduce(operator.getitem, path, document)[last] += text
 
 
-def free_places(text):
+def find_free_places(text):
     """Return the places of a record's strings that may hold any text."""
     places = []
     for place in string_places(json.loads(text)):
@@ -84,7 +84,7 @@ def folder(tmp_path_factory):
     path = tmp_path_factory.mktemp("evil")
     for side in ("before", "after"):
         compared.write(path / side, [1000.0, 1001.0, 999.0])
-    places = free_places((path / "before/run.json").read_text())
+    places = find_free_places((path / "before/run.json").read_text())
     for file in path.glob("*/*.json"):
         document = json.loads(file.read_text())
         for place in places:

@@ -17,7 +17,7 @@ from rnn_scaling.system.processes import process
 from tests.support import fake_tracer
 from tests.support.fake_tracer import record_of
 from tests.support.python import python
-from tests.support.records import changed, fields_of
+from tests.support.records import change_record, read_fields
 
 TRACER = (sys.executable, "-m", "tests.support.fake_tracer")
 ENCODERS = ("cudnn_lstm", "dynamic_rnn")
@@ -31,7 +31,7 @@ def runs(*given, **common):
     return {f"run{i}": record_of({**common, **each}) for i, each in enumerate(given)}
 
 
-def text_of(found, is_full=False):
+def format_found(found, is_full=False):
     return format_markdown(counts_report.make_sections(found, is_full))
 
 
@@ -43,10 +43,10 @@ def test_the_tables_are_exact(is_golden):
     """A run on a GPU has kernels of both sides, and a missing run is n/a."""
     given = runs(*BOTH[:3])
     split = {"host": 187, "device": 1094, "copies": 5, "dispatched": 300}
-    trace = fields_of(given["run0"])["trace"]
+    trace = read_fields(given["run0"])["trace"]
     trace["kernels"] |= {"steps": [split, split], "by_type": {"LoopCond": 1281}}
-    given["run0"] = changed(given["run0"], trace=trace)
-    text = text_of(counts.inspect(given), is_full=True)
+    given["run0"] = change_record(given["run0"], trace=trace)
+    text = format_found(counts.inspect(given), is_full=True)
     assert is_golden("inspect.md", text)
 
 
@@ -90,15 +90,15 @@ def test_a_difference_between_runs_is_named_and_not_averaged():
         [change] = table.values["changes"]
         assert change.values == {"name": name, "difference": 1}
     assert kinds(found) == ["counts-differ"] * 4
-    assert "host: 2,115 in run0, 2,116 in again (+1)" in text_of(found)
+    assert "host: 2,115 in run0, 2,116 in again (+1)" in format_found(found)
 
 
 def test_onednn_is_named_if_counts_depend_on_it():
     given = runs({"num_devices": 1}, {"num_devices": 1})
     for name, run in given.items():
-        given[name] = changed(run, resolved={"onednn": False})
+        given[name] = change_record(run, resolved={"onednn": False})
     assert "onednn-off" in kinds(counts.inspect(given))
-    given["run1"] = changed(given["run1"], resolved={"onednn": True})
+    given["run1"] = change_record(given["run1"], resolved={"onednn": True})
     [difference] = counts.inspect(given).differences
     assert difference.values["old"] == "off"
     assert difference.values["new"] == "on"
@@ -106,9 +106,9 @@ def test_onednn_is_named_if_counts_depend_on_it():
 
 def test_batches_of_text_may_differ_from_step_to_step():
     given = runs({"data_source": "text", "num_devices": 1})
-    trace = fields_of(given["run0"])["trace"]
+    trace = read_fields(given["run0"])["trace"]
     trace["kernels"]["steps"][0]["host"] += 1
-    given["run0"] = changed(given["run0"], trace=trace)
+    given["run0"] = change_record(given["run0"], trace=trace)
     found = counts.inspect(given)
     assert not found.differences
     [difference] = found.varying
@@ -155,7 +155,7 @@ def test_growth_is_a_line_that_must_be_exact():
     assert not bent.is_exact
     assert dataclasses.replace(whole, values=(5, 5, 5)).slope == 0
     assert not growth.fit_lines(counts.inspect(runs(*BOTH)).groups)
-    two = text_of(counts.inspect(runs(*LENGTHS[:2])))
+    two = format_found(counts.inspect(runs(*LENGTHS[:2])))
     assert "2,127 + 70 T (only two lengths)" in two
 
 

@@ -11,7 +11,7 @@ import pytest
 from rnn_scaling.commands import local_cluster
 from rnn_scaling.sweeps import cluster_options
 from rnn_scaling.sweeps.limited_links import network
-from tests.support.faults import alive, wait_until
+from tests.support.faults import is_alive, wait_until
 from tests.support.paths import ROOT
 from tests.sweeps.test_limited_links import real
 
@@ -66,7 +66,7 @@ def start(*words, fake=FAKE_TRAINER):
     )
 
 
-def namespaces_of(process):
+def list_namespaces(process):
     """Return the namespaces of the switch and of the nodes, in rank order."""
     children = (
         Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
@@ -137,12 +137,12 @@ def test_nothing_is_left_whatever_ends_it(number, status):
     assert process.stdout is not None and process.stderr is not None
     process.stdout.readline()
     assert process.stdout.readline(), "the ranks have met"
-    switch, *nodes = namespaces_of(process)
+    switch, *nodes = list_namespaces(process)
     members = [space.processes() for space in (switch, *nodes)]
     assert [len(numbers) for numbers in members] == [1, 2, 2]
     os.kill(process.pid, number)
     process.wait(60)
     assert process.returncode == status
-    wait_until(lambda: not any(map(alive, sum(members, []))), "no rank is left")
+    wait_until(lambda: not any(map(is_alive, sum(members, []))), "no rank is left")
     for stream in (process.stdout, process.stderr):
         stream.close()

@@ -18,9 +18,9 @@ from rnn_scaling.system.machine import peaks
 from rnn_scaling.system.processes import process
 from tests.links import fake_worker
 from tests.support import forked
-from tests.support.faults import jump, wait_until
+from tests.support.faults import jump_clock, wait_until
 from tests.support.paths import ROOT
-from tests.support.stand_in_forks import as_subprocess
+from tests.support.stand_in_forks import make_subprocess_stand_in
 
 # Parameters in records of each preset.
 PARAMETERS = {
@@ -52,7 +52,7 @@ def call(pictures, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(ROOT)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr(
-        process, "subprocess", as_subprocess(fake_worker=fake_worker.run)
+        process, "subprocess", make_subprocess_stand_in(fake_worker=fake_worker.run)
     )
     if not pictures:
         monkeypatch.setattr(picture, "render", lambda found, kind: b"picture")
@@ -70,16 +70,16 @@ def call(pictures, tmp_path, monkeypatch, capsys):
 ONE = ("--measure=all_reduce", "--algorithms=pscpu")
 
 
-def written(tmp_path):
+def read_written(tmp_path):
     """Return what the command has written as JSON."""
     return json.loads((tmp_path / "out/links.json").read_text())
 
 
-def kept_peaks(tmp_path):
+def read_kept_peaks(tmp_path):
     return peaks.read(tmp_path / "cache/rnn_scaling/peaks.json")
 
 
-def errors_in(lines):
+def list_errors(lines):
     return [line for line in lines if line.startswith("error: ")]
 
 
@@ -94,7 +94,7 @@ def test_writes_every_file_and_reads_its_own_log_back(call, pictures, tmp_path, 
     assert (files / "links.md").read_text().startswith(tables)
     assert (files / "links.png").read_bytes()[:4] == b"\x89PNG"
     assert ElementTree.parse(files / "links.svg").getroot().tag.endswith("svg")
-    found = written(tmp_path)
+    found = read_written(tmp_path)
     assert found["options"]["rounds"] == 3
     options = {"num_devices": 2, "device": "cpu"}
     trainer = config.resolve(options, num_gpus=0, num_cores=2)
@@ -114,7 +114,7 @@ def test_writes_every_file_and_reads_its_own_log_back(call, pictures, tmp_path, 
     assert speeds == [26.38, 0.62, 0.62]
 
 
-def hung(folder):
+def count_readings_after_hang(folder):
     """Return a counter to 3 of clock readings after a worker hangs.
 
     It may hang before its limit starts.
@@ -126,18 +126,18 @@ def hung(folder):
 def test_a_hanging_algorithm_is_named_and_ended_and_others_continue(
     call, tmp_path, monkeypatch
 ):
-    jump(monkeypatch, hung(tmp_path))
+    jump_clock(monkeypatch, count_readings_after_hang(tmp_path))
     words = ("--measure=all_reduce", "--algorithms=xring,pscpu", "--timeout=600")
     status, out, err = call(*words, "--passes=2", xring="hang")
     assert status == 1
-    [line] = errors_in(err)
+    [line] = list_errors(err)
     assert line.startswith("error: xring: ") and "--timeout=600 s" in line
     assert "## Failed or wrong" in out and "Not compared everywhere: xring" in out
     lines = (tmp_path / "log").read_text().splitlines()
     names, pids = zip(*(line.split() for line in lines))
     assert names == ("nothing", "xring", "pscpu", "pscpu", "nothing")
     assert not Path(f"/proc/{pids[1]}").exists()
-    series = written(tmp_path)["series"]
+    series = read_written(tmp_path)["series"]
     assert [each["name"] for each in series if each["points"]] == ["xring", "pscpu"]
 
 
@@ -149,7 +149,7 @@ def test_a_crash_and_an_error_are_reported_and_other_results_written(call, tmp_p
         memory="error: out of memory",
     )
     assert status == 1
-    assert errors_in(err) == [
+    assert list_errors(err) == [
         "error: host memory: out of memory",
         "error: xring: ended by SIGABRT",
         "error: rechd: no such device",
@@ -161,7 +161,7 @@ def test_a_crash_and_an_error_are_reported_and_other_results_written(call, tmp_p
 def test_sums_that_were_not_compared_are_not_called_right(
     call, tmp_path, monkeypatch, capsys
 ):
-    jump(monkeypatch, hung(tmp_path))
+    jump_clock(monkeypatch, count_readings_after_hang(tmp_path))
     assert "Wrong elements: n/a" in call(*ONE, "--timeout=600", pscpu="hang")[1]
     log = tmp_path / "out/all_reduce.txt"
     assert "validation: 0 " in log.read_text()
@@ -184,7 +184,7 @@ def test_an_interruption_keeps_what_was_measured(call, monkeypatch, tmp_path):
     said = "interrupted: 2 of 4 measurements were made"
     assert (status, err[-1]) == (130, said)
     assert f"- {said}\n" in out
-    found = written(tmp_path)
+    found = read_written(tmp_path)
     assert [each["name"] for each in found["series"]] == ["pscpu"]
     assert found["interrupted"] == said
 
@@ -208,7 +208,7 @@ def test_every_bad_flag_is_named_at_once(call):
         "--device=tpu",
     ]
     status, _, err = call(*words, "--algorithms=nix,xring#9")
-    assert status == 2 and err == errors_in(err)
+    assert status == 2 and err == list_errors(err)
     for word in words:
         assert sum(word.split("=")[0] in line for line in err) == 1, word
     assert sum("--algorithms=" in line for line in err) == 2 and len(err) == 10
@@ -238,7 +238,7 @@ def test_sizes_that_do_not_fit_into_memory_are_left_out_with_a_line(
     status, out, _ = call(*ONE, "--max_bytes=256M")
     assert status == 0
     assert "16 MiB, 64 MiB, 256" in out
-    assert written(tmp_path)["series"][0]["points"][-1]["num_bytes"] == 2**22
+    assert read_written(tmp_path)["series"][0]["points"][-1]["num_bytes"] == 2**22
 
 
 def test_a_folder_that_cannot_be_written_is_found_out_first(call, tmp_path):
@@ -263,11 +263,11 @@ def test_a_full_disk_loses_one_file_and_not_the_tables(call, tmp_path, monkeypat
     assert status == 1
     assert "## Memory and copies" in out
     assert (tmp_path / "out/links.md").exists()
-    [line] = errors_in(err)
+    [line] = list_errors(err)
     assert f"{tmp_path}/out/links.json: No space left on device" in line
 
 
-def logged(folder):
+def read_worker_log(folder):
     """Return the words in the fake worker's log, or none if it does not exist yet."""
     log = folder / "log"
     return log.read_text().split() if log.exists() else []
@@ -286,12 +286,12 @@ def test_an_interruption_ends_the_worker_and_leaves_nothing(tmp_path):
     environment = {**os.environ, "TMPDIR": str(tmp_path / "temporary")}
     pipes = {"stderr": subprocess.PIPE, "text": True}
     with subprocess.Popen(command, cwd=ROOT, env=environment, **pipes) as process:
-        wait_until(lambda: len(logged(tmp_path)) >= 2, "the worker hangs")
+        wait_until(lambda: len(read_worker_log(tmp_path)) >= 2, "the worker hangs")
         process.terminate()
         _, err = process.communicate(timeout=60)
     assert process.returncode == 130
     assert "interrupted" in err and "Traceback" not in err
-    pid = logged(tmp_path)[1]
+    pid = read_worker_log(tmp_path)[1]
     assert not Path(f"/proc/{pid}").exists()
     assert not list((tmp_path / "temporary").iterdir())
 
@@ -318,14 +318,14 @@ def test_the_real_command_and_its_worker(tmp_path):
     assert "host memory copy, 1 core" in {each["name"] for each in found["series"]}
 
 
-def links_whose_workers_are_forks(words):
+def run_links_with_forks(words):
     """Run the command with forks of this process as workers.
 
     This process has loaded TensorFlow, so that the workers need not load it.
     """
     from rnn_scaling.links import worker
 
-    process.subprocess = as_subprocess(worker=worker.main)
+    process.subprocess = make_subprocess_stand_in(worker=worker.main)
     return links.main(words, [sys.executable, "-m", worker.__name__])
 
 
@@ -337,7 +337,7 @@ def test_the_real_workers(tmp_path):
         "--algorithms=xring#2",
         *SHORT,
     ]
-    assert forked.call(links_whose_workers_are_forks, words) == 0
+    assert forked.call(run_links_with_forks, words) == 0
     found = json.loads((tmp_path / "links.json").read_text())
     [series] = found["series"]
     assert series["name"] == "xring#2"
@@ -355,10 +355,10 @@ def test_rates_of_products_are_printed_and_kept_for_runs(call, tmp_path, monkeyp
     assert status == 0, err
     rows = [line.split("|") for line in out.splitlines() if " core" in line]
     assert [cells[-2].split()[0] for cells in rows] == ["8", "16", "16", "32"]
-    found = written(tmp_path)
+    found = read_written(tmp_path)
     rates = [each["best_flops_per_second"] for each in found["products"]]
     assert rates == pytest.approx([8e9, 16e9, 16e9, 32e9])
-    kept = kept_peaks(tmp_path)
+    kept = read_kept_peaks(tmp_path)
     where = peaks.find_device_kind(found["environment"], "CPU", True, 1, "bfloat16")
     assert peaks.flops_per_second(kept, where, 1) == pytest.approx(16e9)
     assert peaks.flops_per_second(kept, where, 2) == pytest.approx(32e9)
@@ -366,7 +366,7 @@ def test_rates_of_products_are_printed_and_kept_for_runs(call, tmp_path, monkeyp
     words = ("--num_devices=1", "--cpu_cores_per_device=2")
     assert call("--measure=compute", *words)[0] == 0
     wide = peaks.find_device_kind(found["environment"], "CPU", True, 2, "bfloat16")
-    kept = kept_peaks(tmp_path)
+    kept = read_kept_peaks(tmp_path)
     assert len(kept) == 6
     assert peaks.flops_per_second(kept, wide, 1) == pytest.approx(16e9)
 
@@ -375,7 +375,7 @@ def test_rates_beside_other_load_are_not_kept(call, tmp_path, monkeypatch):
     monkeypatch.setattr(plan, "list_available_cores", lambda: [0, 1, 2, 3])
     # The fake worker reports other load only for three devices.
     assert call("--measure=compute", "--num_devices=3")[0] == 0
-    assert {each.num_devices for each in kept_peaks(tmp_path)} == {1}
+    assert {each.num_devices for each in read_kept_peaks(tmp_path)} == {1}
 
 
 def test_a_cache_that_cannot_be_written_fails_nothing(call, tmp_path):
@@ -387,11 +387,11 @@ def test_a_cache_that_cannot_be_written_fails_nothing(call, tmp_path):
 
 def test_products_that_failed_leave_what_was_kept(call, tmp_path):
     assert call("--measure=compute")[0] == 0
-    before = kept_peaks(tmp_path)
+    before = read_kept_peaks(tmp_path)
     status, out, err = call("--measure=compute", compute="crash")
     assert status == 1
     assert sum(line.startswith("error: matrix products on ") for line in err) == 2
-    assert kept_peaks(tmp_path) == before
+    assert read_kept_peaks(tmp_path) == before
 
 
 @pytest.mark.parametrize("pictures", [True], indirect=True)

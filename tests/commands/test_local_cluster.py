@@ -14,7 +14,7 @@ import pytest
 
 from rnn_scaling.commands import local_cluster
 from rnn_scaling.sweeps import ranks
-from tests.support.faults import alive, wait_until
+from tests.support.faults import is_alive, wait_until
 from tests.support.paths import ROOT
 
 # Part of a warning on systems that cannot give a run its own network.
@@ -45,7 +45,7 @@ def trainer(tmp_path, monkeypatch):
     return [sys.executable, str(tmp_path / "trainer.py")]
 
 
-def told(tmp_path):
+def read_told(tmp_path):
     return [
         json.loads(path.read_text()) for path in sorted(tmp_path.glob("[0-9].json"))
     ]
@@ -61,7 +61,7 @@ def test_rank_0_speaks_for_all_and_the_others_lines_are_named(trainer, tmp_path,
         "progress of 0",
     ]
     words = {"--seed=4", "--num_workers=3", "--variable_update=collective_all_reduce"}
-    for rank, each in enumerate(told(tmp_path)):
+    for rank, each in enumerate(read_told(tmp_path)):
         assert {*each["words"]} == words
         assert each["environment"]["RNN_SCALING_RANK"] == str(rank)
         assert each["environment"]["RNN_SCALING_LAUNCHER"] == "local-cluster"
@@ -110,7 +110,7 @@ def test_a_rank_that_dies_ends_the_others_and_is_named(
     assert local_cluster.main(["--"], trainer=trainer) == 1
     err = capfd.readouterr().err.splitlines()
     assert err[-1].startswith("error: worker 1 (rank 1) was killed")
-    assert not any(alive(each["pid"]) for each in told(tmp_path))
+    assert not any(is_alive(each["pid"]) for each in read_told(tmp_path))
 
 
 def test_exit_status_and_words_of_a_rank_that_fails(trainer, capfd, monkeypatch):
@@ -144,7 +144,7 @@ def test_wrong_flags_are_told_once_and_nothing_starts(trainer, tmp_path, capfd):
     assert lines[4].startswith("--num_units=0 must") and len(lines) == 5
     assert local_cluster.main(["--", "--trace_batches=1"], trainer=trainer) == 2
     assert "--trace_batches=1 needs --log_dir" in capfd.readouterr().err
-    assert not told(tmp_path)
+    assert not read_told(tmp_path)
 
 
 def test_a_trainer_that_cannot_be_started_is_one_line(capfd):
@@ -173,15 +173,15 @@ def test_nothing_is_left_when_it_is_ended(number, trainer, tmp_path):
         command, cwd=ROOT, env={**os.environ, **hang}, stderr=subprocess.PIPE, text=True
     )
     try:
-        wait_until(lambda: len(told(tmp_path)) == 3, "all ranks run")
+        wait_until(lambda: len(read_told(tmp_path)) == 3, "all ranks run")
         started.send_signal(number)
         _, err = started.communicate(timeout=60)
     finally:
         started.kill()
         started.wait()
     assert started.returncode == (-9 if number == signal.SIGKILL else 130)
-    for each in told(tmp_path):
-        wait_until(lambda pid=each["pid"]: not alive(pid), "a rank is gone")
+    for each in read_told(tmp_path):
+        wait_until(lambda pid=each["pid"]: not is_alive(pid), "a rank is gone")
     if number != signal.SIGKILL:
         assert err.count("interrupted by SIGINT") <= 1
         assert "error" not in err

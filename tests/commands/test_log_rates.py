@@ -88,7 +88,7 @@ def read(tmp_path, text, formats, **terms):
     return read_run(tmp_path / "log.txt", formats, **terms)
 
 
-def kinds_of(reading):
+def list_kinds(reading):
     return {finding.kind for finding in reading.findings}
 
 
@@ -102,7 +102,7 @@ def test_five_slow_lines_at_the_start_do_not_bias_a_rate(tmp_path, noise):
     text = "".join(f"rate {value:.1f}\n" for value in values)
     reading = read(tmp_path, text, RATE)
     assert reading.rate == pytest.approx(1000, rel=max(0.005, 3 * noise / count**0.5))
-    assert kinds_of(reading) == {Kind.START_UP}
+    assert list_kinds(reading) == {Kind.START_UP}
     first_only = read(tmp_path, text, RATE, warmup=1)
     assert first_only.rate < 0.993 * reading.rate and not first_only.findings
 
@@ -134,7 +134,7 @@ def test_averages_that_restart_in_each_epoch_give_the_rate_between_lines(
     pattern = r"regex:(?:step (?P<step>\d+) )?rate (?P<rate>{number})"
     reading = read(tmp_path, text, pattern if has_steps else RATE)
     assert reading.rate == pytest.approx(1000, rel=0.002)
-    assert kinds_of(reading) == {Kind.RUNNING_AVERAGE}
+    assert list_kinds(reading) == {Kind.RUNNING_AVERAGE}
 
 
 @pytest.mark.parametrize("has_steps", [False, True])
@@ -155,7 +155,7 @@ def test_running_averages_leave_out_the_start_up(tmp_path, has_steps, warmup, ex
 
 def test_a_sum_without_the_tag_of_a_rank_is_said(tmp_path):
     reading = read(tmp_path, "rate 7\nrate 7\n", RATE, ranks=Ranks.SUM)
-    assert reading.rate == 7 and kinds_of(reading) == {Kind.NO_RANKS}
+    assert reading.rate == 7 and list_kinds(reading) == {Kind.NO_RANKS}
 
 
 @pytest.mark.parametrize("count, factor", [(39, 0.9), (12, 0.7)])
@@ -166,8 +166,8 @@ def test_a_warm_up_that_approaches_a_rate_is_no_running_average(
     rates = [1000 * (1 - factor**line) for line in range(1, count + 1)]
     text = "".join(f"rate {rate:.1f}\n" for rate in rates)
     reading = read(tmp_path, text, RATE)
-    assert reading.rate < 1000 and Kind.RUNNING_AVERAGE not in kinds_of(reading)
-    assert kinds_of(reading) & {Kind.RISING, Kind.START_UP}
+    assert reading.rate < 1000 and Kind.RUNNING_AVERAGE not in list_kinds(reading)
+    assert list_kinds(reading) & {Kind.RISING, Kind.START_UP}
 
 
 LINES_OF_RANKS = [
@@ -188,10 +188,10 @@ def test_tags_of_any_number_of_ranks(tmp_path, tag, count):
         for rank in reversed(range(count))
     )
     first = read(tmp_path, text, RATE)
-    assert first.rate == pytest.approx(100) and kinds_of(first) == {Kind.FIRST_RANK}
+    assert first.rate == pytest.approx(100) and list_kinds(first) == {Kind.FIRST_RANK}
     total = read(tmp_path, text, RATE, ranks=Ranks.SUM)
     assert total.rate == pytest.approx(sum(100 + rank for rank in range(count)))
-    assert kinds_of(total) == {Kind.SUM_OF_RANKS}
+    assert list_kinds(total) == {Kind.SUM_OF_RANKS}
 
 
 def test_items_of_ranks_are_added_and_times_are_not(tmp_path):
@@ -206,7 +206,7 @@ def test_items_of_ranks_are_added_and_times_are_not(tmp_path):
     assert sum(total.items) / sum(total.seconds) == pytest.approx(120)
     times = "".join(f"[rank{k % 2}]: time 5 ms\n" for k in range(8))
     one = read(tmp_path, times, r"regex:time (?P<ms>{number}) ms", items_per_step=1.0)
-    assert one.rate == pytest.approx(200) and kinds_of(one) == {Kind.ONE_TIMED_RANK}
+    assert one.rate == pytest.approx(200) and list_kinds(one) == {Kind.ONE_TIMED_RANK}
 
 
 @pytest.mark.parametrize(
@@ -244,7 +244,7 @@ def test_words_in_a_training_line(tmp_path, line):
     lines += [line.format(k) for k in range(6)]
     reading = read(tmp_path, "\n".join(lines), RATE, warmup=0)
     assert reading.rate == pytest.approx(2 / (1 / 100 + 1 / 80))
-    assert Kind.EVALUATION not in kinds_of(reading)
+    assert Kind.EVALUATION not in list_kinds(reading)
 
 
 def test_evaluations_of_steps_that_the_sweep_times_are_left_out(tmp_path):
@@ -256,7 +256,7 @@ def test_evaluations_of_steps_that_the_sweep_times_are_left_out(tmp_path):
         items_per_step=1.0,
         arrivals=[float(k) for k in range(9)],
     )
-    assert len(reading.seconds) == 5 and kinds_of(reading) == {Kind.EVALUATION}
+    assert len(reading.seconds) == 5 and list_kinds(reading) == {Kind.EVALUATION}
 
 
 @pytest.mark.parametrize(
@@ -269,7 +269,7 @@ def test_evaluations_of_steps_that_the_sweep_times_are_left_out(tmp_path):
 )
 def test_lines_that_are_not_of_two_kinds(tmp_path, values):
     text = "".join(f"rate {value}\n" for value in values)
-    assert Kind.TWO_CLUSTERS not in kinds_of(read(tmp_path, text, RATE))
+    assert Kind.TWO_CLUSTERS not in list_kinds(read(tmp_path, text, RATE))
 
 
 def keras_epoch(number, seconds_of_validation):
@@ -361,7 +361,7 @@ def test_bars_of_several_ranks(tmp_path):
     text = "\n".join(lines) + "\n"
     reading = read(tmp_path, text, "tqdm", items_per_step=8.0)
     assert reading.rate == pytest.approx(80)
-    assert kinds_of(reading) == {Kind.ONE_TIMED_RANK}
+    assert list_kinds(reading) == {Kind.ONE_TIMED_RANK}
 
 
 @pytest.mark.parametrize("start_s", [0.05, 5.0])
@@ -377,10 +377,10 @@ def test_running_averages_give_the_rate_between_the_lines(
     )
     reading = read(tmp_path, text, r"regex:step (?P<step>\d+) rate (?P<rate>{number})")
     assert reading.rate == pytest.approx(1000, rel=0.002)
-    assert kinds_of(reading) == {Kind.RUNNING_AVERAGE}
+    assert list_kinds(reading) == {Kind.RUNNING_AVERAGE}
 
 
 def test_rates_that_rise_unlike_an_average_are_only_reported(tmp_path):
     text = "".join(f"rate {rate}\n" for rate in (100, 110, 120, 130, 140, 150))
     reading = read(tmp_path, text, RATE)
-    assert 100 < reading.rate <= 150 and kinds_of(reading) >= {Kind.RISING}
+    assert 100 < reading.rate <= 150 and list_kinds(reading) >= {Kind.RISING}

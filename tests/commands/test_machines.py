@@ -10,8 +10,8 @@ from rnn_scaling.records import record
 from rnn_scaling.records.own_files import is_own
 from tests.commands.test_across import NEW, STEADY, machine
 from tests.support.compared import run as compared_run
-from tests.support.records import changed
-from tests.support.scaling_runs import without_pictures
+from tests.support.records import change_record
+from tests.support.scaling_runs import skip_pictures
 
 PRICES = """
 [[machine]]
@@ -50,7 +50,7 @@ def two_machines(tmp_path, old=1.0, new=1.0):
     set_prices(tmp_path, old, new)
 
 
-def held(go, *words):
+def find_held(go, *words):
     status, out, _ = go("old", "new", "--format=json", *words)
     found = json.loads(out)
     return found, {each["kind"]: each for each in found["statements"]}
@@ -66,7 +66,7 @@ def rate(folder, num_devices):
 
 def test_the_cheapest_changes_at_the_break_even_price(go, tmp_path):
     two_machines(tmp_path, old=1.0, new=0.75)
-    found, told = held(go)
+    found, told = find_held(go)
     old, new = (rate(tmp_path / name, 4) for name in ("old", "new"))
     costs = {each["machine"]: each["cost"]["value"] for each in found["machine_costs"]}
     assert costs == pytest.approx({"old": 1e9 / 3600 / old, "new": 0.75e9 / 3600 / new})
@@ -78,7 +78,7 @@ def test_the_cheapest_changes_at_the_break_even_price(go, tmp_path):
 
     def told_at(factor):
         set_prices(tmp_path, 1.0, factor * price["value"])
-        return held(go)[1]
+        return find_held(go)[1]
 
     assert told_at(0.98)["machines-cheapest"]["subject"] == "new"
     assert told_at(1.02)["machines-cheapest"]["subject"] == "old"
@@ -90,14 +90,14 @@ def test_single_runs_name_no_winner(go, tmp_path):
     two_machines(tmp_path)
     for path in (tmp_path / "new").glob("*.r*.json"):
         path.unlink()
-    told = held(go)[1]
+    told = find_held(go)[1]
     assert "machines-without-interval" in told and "machines-cheapest" not in told
 
 
 def test_without_prices_nothing_is_said_of_cost(go, tmp_path):
     two_machines(tmp_path)
     (tmp_path / "machines.toml").unlink()
-    found, told = held(go)
+    found, told = find_held(go)
     assert found["machine_costs"] == []
     assert not [kind for kind in told if kind.startswith("machines-")]
     assert "cost" not in go("old", "new")[1]
@@ -110,7 +110,7 @@ def test_several_series_answer_with_the_fastest(go, tmp_path):
     slow = {"unit_type": "gru", "encoder_type": "dynamic_rnn"}
     machine(tmp_path / "old", {1: 0.5}, name="gru", **slow)
     machine(tmp_path / "new", {1: 0.2}, NEW, name="gru", **slow)
-    found, told = held(go)
+    found, told = find_held(go)
     assert len(found["machine_costs"]) == 4
     assert "cudnn_lstm" in told["machines-series"]["subject"]
     assert told["machines-cheapest"]["subject"] == "new"
@@ -126,12 +126,12 @@ def test_the_price_is_that_of_every_node(go, tmp_path):
         ]
         for k, value in enumerate(STEADY, 1):
             made = compared_run(value, environment=environment, **mode)
-            made = changed(made, workers={"ranks": ranks})
+            made = change_record(made, workers={"ranks": ranks})
             record.write(made, tmp_path / side / f"run.r{k}.json")
 
     def held_at(price):
         set_prices(tmp_path, 1.0, price)
-        return held(go, "--force_incomparable")
+        return find_held(go, "--force_incomparable")
 
     old, new = held_at(0.5)[0]["machine_costs"]
     assert old["nodes"] == 1
@@ -181,7 +181,7 @@ def test_what_prices_cannot_be_asked(go, tmp_path):
 
 def test_a_report_with_prices(go, tmp_path):
     two_machines(tmp_path, old=3.6)
-    with without_pictures():
+    with skip_pictures():
         status, out, err = go("old", "--output=out", "--full", command=report)
     assert (status, err) == (0, "")
     made = json.loads((tmp_path / "out/report.json").read_text())

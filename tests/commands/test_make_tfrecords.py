@@ -15,7 +15,7 @@ def quiet(tf, monkeypatch):
     )  # else stderr of this process would go to a file
 
 
-def made(folder, *words):
+def read_made(folder, *words):
     assert (
         command.main(
             [f"--out={folder}", "--images=5", "--files=2", "--width=16", *words]
@@ -26,9 +26,9 @@ def made(folder, *words):
 
 
 def test_equal_flags_make_equal_files(tmp_path):
-    first = made(tmp_path / "a")
+    first = read_made(tmp_path / "a")
     assert len(first) == 2
-    assert made(tmp_path / "b") == first != made(tmp_path / "c", "--seed=2")
+    assert read_made(tmp_path / "b") == first != read_made(tmp_path / "c", "--seed=2")
 
 
 @pytest.mark.parametrize(
@@ -63,8 +63,8 @@ def test_a_full_disk_has_one_line_and_leaves_no_part_of_a_file(
 
 
 def test_two_sets_of_files_do_not_share_a_folder(tmp_path, capsys):
-    first = made(tmp_path)
-    assert made(tmp_path) == first
+    first = read_made(tmp_path)
+    assert read_made(tmp_path) == first
     assert command.main([f"--out={tmp_path}", "--files=3"]) == 1
     assert f"--out={tmp_path}: train-00000-of-00002 exists" in capsys.readouterr().err
     assert [path.read_bytes() for path in sorted(tmp_path.iterdir())] == first

@@ -8,9 +8,9 @@ import pytest
 from rnn_scaling.analysis.steps import parts as step_parts
 from rnn_scaling.commands import inspect
 from rnn_scaling.records import record
-from tests.support.records import changed, fields_of
+from tests.support.records import change_record, read_fields
 from tests.support.scaling_runs import cluster
-from tests.support.traced_runs import step, trace, traced
+from tests.support.traced_runs import make_traced_run, step, trace
 
 THREE = (step(0.9), step(1.0), step(1.1))
 TABLES = """\
@@ -34,7 +34,7 @@ def write(found, path):
 
 @pytest.fixture
 def run_file(tmp_path):
-    return write(traced(*THREE), tmp_path / "run.json")
+    return write(make_traced_run(*THREE), tmp_path / "run.json")
 
 
 @pytest.fixture
@@ -42,7 +42,7 @@ def run(run_command):
     return lambda *words: run_command(inspect, *map(str, words))
 
 
-def squeezed(text):
+def squeeze(text):
     return re.sub(r" +", " ", re.sub(r"-+", "-", text))
 
 
@@ -50,16 +50,16 @@ def test_the_parts_of_each_tower_and_their_sum(run, run_file):
     status, out, err = run(run_file)
     assert (status, err) == (0, "")
     assert out.startswith(
-        f"### {traced().config['encoder_type']}, replicated, 2 devices ({run_file})\n\n"
+        f"### {make_traced_run().config['encoder_type']}, replicated, 2 devices ({run_file})\n\n"
     )
-    assert squeezed(TABLES) in squeezed(out)
-    assert "1 | 35.00 sd 3.50" in squeezed(out)
-    assert "| all | 500 | 500 | 47 | 1,047 |" in squeezed(out)
+    assert squeeze(TABLES) in squeeze(out)
+    assert "1 | 35.00 sd 3.50" in squeeze(out)
+    assert "| all | 500 | 500 | 47 | 1,047 |" in squeeze(out)
 
 
 def test_shorter_traced_steps_have_no_cost():
     def kinds(low, high):
-        found = step_parts.split_steps([traced(*THREE)])
+        found = step_parts.split_steps([make_traced_run(*THREE)])
         found.__dict__["cost"] = step_parts.Cost(
             1.0, low, high, counted=2.0, start_s=0.1, stop_s=0.1, count=5
         )
@@ -79,9 +79,9 @@ def test_a_run_of_several_processes_lists_its_ranks(run, tmp_path):
     assert (status, err, picture.exists()) == (0, "", False)
     assert "2 workers " in out.splitlines()[0] and f"({plain})" in out.splitlines()[0]
     assert "- Late ranks: 1. " in out and "Part (ms)" not in out
-    assert "| 1 (worker) | 3.00 | 1.00 | 1.00 | 5.00 | " in squeezed(out)
-    graph = fields_of(traced(*THREE))["graph"]
-    with_trace = changed(several, graph=graph, trace=trace(*THREE))
+    assert "| 1 (worker) | 3.00 | 1.00 | 1.00 | 5.00 | " in squeeze(out)
+    graph = read_fields(make_traced_run(*THREE))["graph"]
+    with_trace = change_record(several, graph=graph, trace=trace(*THREE))
     path = write(with_trace, tmp_path / "traced.json")
     [fields] = json.loads(run(path, "--format=json")[1])["runs"]
     assert fields["late"]["ranks"] == [1]
@@ -91,10 +91,10 @@ def test_a_run_of_several_processes_lists_its_ranks(run, tmp_path):
 
 
 def test_a_rank_that_failed_is_named(run, tmp_path):
-    failed = changed(cluster(2, 1900), status="failed", throughput={})
-    ranks = fields_of(failed)["workers"]["ranks"]
+    failed = change_record(cluster(2, 1900), status="failed", throughput={})
+    ranks = read_fields(failed)["workers"]["ranks"]
     ranks[1]["error"] = "rank 1 (host host1, process 7) has not answered for 10 s."
-    failed = changed(failed, workers={"ranks": ranks})
+    failed = change_record(failed, workers={"ranks": ranks})
     out = run(write(failed, tmp_path / "run.json"))[1]
     assert f"- Failed: {ranks[1]['error']}\n" in out
 
@@ -123,14 +123,14 @@ def test_files_are_written(run, run_file, tmp_path):
 
 
 def test_a_log_folder_and_a_folder_of_records(run, tmp_path):
-    logs = write(traced(*THREE), tmp_path / "logs/run.json").parent
+    logs = write(make_traced_run(*THREE), tmp_path / "logs/run.json").parent
     # Other files next to a run.json are ignored.
-    write(traced(), logs / "other.json")
+    write(make_traced_run(), logs / "other.json")
     assert run(logs)[0] == 0
     records = tmp_path / "records"
-    write(traced(*THREE), records / "a.json")
-    write(traced(*THREE[:2], num_batches=5), records / "b.json")
-    write(traced(num_batches=6), records / "untraced.json")
+    write(make_traced_run(*THREE), records / "a.json")
+    write(make_traced_run(*THREE[:2], num_batches=5), records / "b.json")
+    write(make_traced_run(num_batches=6), records / "untraced.json")
     # The command inspect writes this file next to the records.
     (records / "inspect.json").write_text('{\n "schema": "rnn_scaling.inspect/1"}')
     status, out, err = run(records)
@@ -141,17 +141,17 @@ def test_a_log_folder_and_a_folder_of_records(run, tmp_path):
 
 
 def test_unusable_files_are_named_and_the_others_shown(run, run_file, tmp_path):
-    untraced = write(traced(), tmp_path / "untraced.json")
+    untraced = write(make_traced_run(), tmp_path / "untraced.json")
     (tmp_path / "text.json").write_text("hello")
     (tmp_path / "foreign.json").write_text('{"schema": "other"}')
     (tmp_path / "deep.json").write_text("[" * 100_000)
     (tmp_path / "empty").mkdir()
-    write(traced(), tmp_path / "none/a.json")
+    write(make_traced_run(), tmp_path / "none/a.json")
     names = ["text.json", "foreign.json", "deep.json", "missing.json", "empty", "none"]
     files = [untraced, *(tmp_path / name for name in names)]
     status, out, err = run(*files, run_file)
     assert status == 1
-    assert squeezed(TABLES) in squeezed(out)
+    assert squeeze(TABLES) in squeeze(out)
     for file, line in zip(files, err.splitlines(), strict=True):
         assert line.startswith("error: ")
         assert str(file) in line

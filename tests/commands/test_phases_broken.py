@@ -8,8 +8,8 @@ import pytest
 
 from rnn_scaling.commands import inspect
 from rnn_scaling.records import record
-from tests.support.records import fields_of
-from tests.support.traced_runs import step, traced
+from tests.support.records import read_fields
+from tests.support.traced_runs import make_traced_run, step
 
 THREE = (step(0.9), step(1.0), step(1.1))
 
@@ -32,15 +32,15 @@ BROKEN = [
 ]
 
 
-def faults_of(**parts):
+def find_faults(**parts):
     with pytest.raises(record.RecordError) as error:
-        record.from_json(json.dumps({**fields_of(traced()), **parts}))
+        record.from_json(json.dumps({**read_fields(make_traced_run()), **parts}))
     return error.value.faults
 
 
 @pytest.mark.parametrize("keys, value, field", BROKEN)
 def test_a_broken_trace_is_named(keys, value, field, tmp_path, capsys):
-    fields = fields_of(traced(*THREE))
+    fields = read_fields(make_traced_run(*THREE))
     *path, last = keys
     holder = functools.reduce(operator.getitem, path, fields["trace"])
     if value is GONE:
@@ -57,13 +57,13 @@ def test_a_broken_trace_is_named(keys, value, field, tmp_path, capsys):
 
 @pytest.mark.parametrize("broken", [3, {"steps": [{"seconds": 1, "towers": [1, 2]}]}])
 def test_a_foreign_trace_is_an_error(broken):
-    assert any(line.startswith("trace") for line in faults_of(trace=broken))
+    assert any(line.startswith("trace") for line in find_faults(trace=broken))
 
 
 @pytest.mark.parametrize(
     "broken", [{"python": 3, "partitions": {}}, {"partitions": {"operators": 1}}]
 )
 def test_a_foreign_graph_is_an_error(broken):
-    faults = faults_of(graph=broken)
+    faults = find_faults(graph=broken)
     assert any(line.startswith("graph.partitions.by_type is") for line in faults)
     assert any(line.startswith("graph.python") for line in faults)

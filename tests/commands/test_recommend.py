@@ -11,7 +11,7 @@ from rnn_scaling.commands import recommend
 from rnn_scaling.records import folder, record
 from rnn_scaling.system.processes import process
 from tests.support import speeds
-from tests.support.stand_in_forks import as_subprocess
+from tests.support.stand_in_forks import make_subprocess_stand_in
 
 FEW = ["--device=cpu", "--num_devices=2", "--all_reduce_spec=auto", "--batch_size=32"]
 
@@ -20,12 +20,12 @@ def go(tmp_path, *words, what="speeds"):
     trainer = (sys.executable, "-m", "tests.support.speeds", what)
     # A fork of this process uses too much memory for a search under a limit.
     is_limited = any(word.startswith("--memory_gib") for word in words)
-    forks = as_subprocess(**({} if is_limited else {"speeds": speeds.main}))
+    forks = make_subprocess_stand_in(**({} if is_limited else {"speeds": speeds.main}))
     with mock.patch.object(process, "subprocess", forks):
         return recommend.main([f"--out={tmp_path}/out", *words], trainer=trainer)
 
 
-def written(tmp_path, name="recommend"):
+def read_written(tmp_path, name="recommend"):
     return json.loads((tmp_path / "out" / f"{name}.json").read_text())
 
 
@@ -35,7 +35,7 @@ def test_it_measures_in_rounds_and_continues(tmp_path, capsys):
     line = next(line for line in out.splitlines() if line.startswith("    "))
     words = {"train", "--variable_update=replicated", "--batch_size=32"}
     assert words <= set(line.split())
-    data = written(tmp_path)
+    data = read_written(tmp_path)
     assert data["taken"]["variable_update"] == "replicated"
     verdicts = {each["verdict"] for each in data["alternatives"]}
     assert verdicts == {"reference", "slower"}
@@ -66,12 +66,12 @@ def test_after_ctrl_c_the_same_command_continues(tmp_path, capsys):
 
 def test_a_mode_that_fails_is_named_and_none_is_a_failure(tmp_path, capsys):
     assert go(tmp_path, *FEW, what="fails:variable_update=replicated") == 0
-    data = written(tmp_path)
+    data = read_written(tmp_path)
     assert len(data["failed"]) == 1
     assert data["taken"]["variable_update"] == "parameter_server"
     assert "no such luck" in capsys.readouterr().err
     assert go(tmp_path / "b", *FEW, what="fails:batch_size=32") == 1
-    assert [each["kind"] for each in written(tmp_path / "b")["statements"]] == [
+    assert [each["kind"] for each in read_written(tmp_path / "b")["statements"]] == [
         "recommend-nothing"
     ]
 
@@ -112,7 +112,7 @@ def test_the_largest_batch_is_found_though_larger_ones_really_run_out_of_memory(
     ]
     assert go(tmp_path, *words, what="allocates") == 0
     out, err = capsys.readouterr()
-    data = written(tmp_path, "largest_batch")
+    data = read_written(tmp_path, "largest_batch")
     outcomes = {
         each["batch_size"]: (each["outcome"], each["words"][:16])
         for each in data["tries"]
@@ -140,6 +140,6 @@ def test_another_failure_ends_the_search_and_is_named(tmp_path):
         go(tmp_path, "--largest_batch", "--num_devices=1", what="fails:batch_size=64")
         == 1
     )
-    [failed] = written(tmp_path, "largest_batch")["statements"]
+    [failed] = read_written(tmp_path, "largest_batch")["statements"]
     assert failed["kind"] == "batch-failed"
     assert failed["values"] == {"batch_size": 64, "reason": "no such luck"}

@@ -18,7 +18,7 @@ from rnn_scaling.sweeps.thread_search import list_thread_counts
 from rnn_scaling.system.processes import process
 from tests.support import fake_tracer
 from tests.support.fake_tracer import record_of
-from tests.support.records import changed
+from tests.support.records import change_record
 
 TRACER = (sys.executable, "-m", "tests.support.fake_tracer")
 OWN = {1: 1, 2: 2, 4: 4}  # the trainer's numbers of threads by devices
@@ -93,7 +93,7 @@ def test_a_corrected_rate_decides_nothing_about_threads():
 def test_each_machine_has_an_answer_of_its_own():
     runs = []
     for cpu, repeat, number in itertools.product("AB", (1, 2, 3), (1, 2)):
-        made = changed(run_of(number, repeat), environment={"cpu": cpu})
+        made = change_record(run_of(number, repeat), environment={"cpu": cpu})
         scale = 10.0 if cpu == "B" else 1.0
         runs.append(with_seconds(made, [scale * each for each in made.batches.seconds]))
     found = dispatch_threads.make_probes(runs, {2: 3})
@@ -157,7 +157,7 @@ def test_that_towers_take_turns_is_said_of_quiet_repeats():
         load = {"load": {"others": others, "steal": 0.0}}
         runs = []
         for repeat, number in itertools.product(range(repeats), (1, 2)):
-            runs.append(changed(run_of(number, repeat), environment=load))
+            runs.append(change_record(run_of(number, repeat), environment=load))
         [found] = dispatch_threads.make_probes(runs, {2: 2})
         return next(kind for kind in statements(found) if kind.startswith("towers-"))
 
@@ -242,7 +242,7 @@ def test_shared_cores_and_load_are_said_beside_the_numbers():
     }
     runs = []
     for number in (1, 2):
-        runs.append(changed(run_of(number, num_devices=4), **shared))
+        runs.append(change_record(run_of(number, num_devices=4), **shared))
     [found] = dispatch_threads.make_probes(runs, OWN)
     made = statements(found)
     assert made["threads-shared-cores"]["cores"] == 2

@@ -16,18 +16,18 @@ from rnn_scaling.reports import curves, table
 from rnn_scaling.reports.page import scaling
 from rnn_scaling.reports.pictures import figures
 from tests.support.paths import ROOT
-from tests.support.records import fields_of
+from tests.support.records import read_fields
 from tests.support.scaling_runs import (
-    drawn_metrics,
-    of,
+    list_drawn_metrics,
+    make_timed_run,
     run,
     series,
-    timed,
+    summarise_records,
     write_folder,
 )
 
 FILES = {"table.md", "table.csv", "report.json", "report.html", "speedup.png"} | {
-    f"{name}.svg" for name in drawn_metrics(of(series()))
+    f"{name}.svg" for name in list_drawn_metrics(summarise_records(series()))
 }
 
 
@@ -78,8 +78,8 @@ def test_foreign_files_stay_unless_forced(tmp_path, capsys):
 
 @pytest.mark.usefixtures("undrawn")
 def test_a_bad_record_is_named_and_the_good_one_reported(tmp_path, capsys):
-    write_folder(tmp_path, [timed(1, 100)])
-    fields = fields_of(timed(2, 140))
+    write_folder(tmp_path, [make_timed_run(1, 100)])
+    fields = read_fields(make_timed_run(2, 140))
     fields["config"]["num_devices"] = 0
     (tmp_path / "bad.json").write_text(json.dumps(fields))
     assert report.main([str(tmp_path)]) == 0
@@ -97,7 +97,7 @@ def test_a_missing_folder_and_an_empty_one_are_refused(tmp_path, capsys):
 
 def test_a_folder_of_folders_is_not_read_as_one(tmp_path, capsys):
     for side in ("a", "b"):
-        write_folder(tmp_path / side, [timed(1, 100)])
+        write_folder(tmp_path / side, [make_timed_run(1, 100)])
     assert report.main([str(tmp_path)]) == 1
     assert f"{tmp_path}/a, {tmp_path}/b contain some" in capsys.readouterr().err
 
@@ -120,7 +120,7 @@ def test_a_folder_that_takes_no_file_is_named_with_the_way_out(
         raise OSError(errno.EROFS, "Read-only file system", str(tmp_path / "tmpabc"))
 
     monkeypatch.setattr(tempfile, "TemporaryFile", read_only)
-    assert report.main([str(write_folder(tmp_path, [timed(1, 100)]))]) == 1
+    assert report.main([str(write_folder(tmp_path, [make_timed_run(1, 100)]))]) == 1
     said = f"error: {tmp_path}: cannot be written (Read-only file system); --output=DIR writes elsewhere\n"
     assert capsys.readouterr().err == said
 
@@ -136,7 +136,7 @@ def test_a_text_about_reports_is_not_the_reports_own(name, text, tmp_path):
 
 def test_a_folder_whose_name_is_no_text_is_reported(tmp_path):
     folder_ = tmp_path / os.fsdecode(b"r\xff\x1b[31m")
-    write_folder(folder_, [timed(1, 100)])
+    write_folder(folder_, [make_timed_run(1, 100)])
     assert report.main([str(folder_)]) == 0
     assert (
         "<title>Scaling of r\\xff\\x1b[31m</title>"
@@ -148,7 +148,7 @@ def test_the_terminal_shows_one_table_and_where_the_rest_is(
     tmp_path, capsys, monkeypatch
 ):
     runs = [
-        timed(n, 100, k, variable_update="replicated", seed=s)
+        make_timed_run(n, 100, k, variable_update="replicated", seed=s)
         for n in (1, 2)
         for s in range(4)
         for k in range(2)

@@ -14,7 +14,7 @@ from rnn_scaling.records import folder, lock, record
 from rnn_scaling.records.parts import RunError
 from tests.support.compared import run
 from tests.support.paths import ROOT
-from tests.support.scaling_runs import without_pictures
+from tests.support.scaling_runs import skip_pictures
 
 RATES = (1000.0, 1004.0, 997.0)
 ELSEWHERE = "7 1 another-boot"  # a process that this machine does not have
@@ -29,7 +29,7 @@ with lock.hold(Path(sys.argv[1]), lock.SWEEP_LOCK, "sweep", "wait"):
 
 
 @contextlib.contextmanager
-def sweeping(place):
+def hold_folder(place):
     """Let another process hold a folder, like a sweep that runs."""
     words = [sys.executable, "-c", HOLDS, str(place)]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
@@ -41,7 +41,7 @@ def sweeping(place):
             child.communicate("\n")
 
 
-def unfinished(process=ELSEWHERE):
+def read_unfinished(process=ELSEWHERE):
     """Return the record of a run that has not ended, or was killed."""
     error = RunError(type="Killed", message="no result", process=process)
     return dataclasses.replace(run(1000.0, status="failed"), error=error)
@@ -54,13 +54,13 @@ def place(tmp_path):
     mine.mkdir()
     for number, rate in enumerate(RATES, 1):
         record.write(run(rate), mine / f"x.r{number}.json")
-    record.write(unfinished(), mine / "x.r4.json")
+    record.write(read_unfinished(), mine / "x.r4.json")
     return mine
 
 
 def test_the_lock_decides_whether_a_run_failed(place):
     assert not folder.read(place).running
-    with sweeping(place):
+    with hold_folder(place):
         content = folder.read(place)
         assert [path.name for path in content.running] == ["x.r4.json"]
         assert [file.name for file in content.runs] == [
@@ -78,7 +78,7 @@ def test_a_process_without_a_lock_also_counts(place):
     words = [sys.executable, "-c", code]
     with subprocess.Popen(words, cwd=ROOT, text=True, **pipes) as child:
         process = child.stdout.readline().strip()
-        record.write(unfinished(process), place / "x.r4.json")
+        record.write(read_unfinished(process), place / "x.r4.json")
         assert folder.read(place).running
         child.communicate("\n")
     assert not folder.read(place).running
@@ -102,13 +102,13 @@ def test_no_reader_calls_a_run_in_progress_failed(place, tmp_path, capsys):
     before.mkdir()
     for number, rate in enumerate(RATES, 1):
         record.write(run(1.001 * rate), before / f"x.r{number}.json")
-    with sweeping(place):
+    with hold_folder(place):
         words = [f"{before}", f"{place}", "--format=json"]
         assert compare.main(words) == 0
         [result] = json.loads(capsys.readouterr().out)["results"]
         assert result["runs"] == [3, 3]
         assert result["notes"] == []
-        with without_pictures():
+        with skip_pictures():
             assert report.main([str(place)]) == 0
         made = json.loads((place / "report.json").read_text())
         assert made["runs"] == 3
@@ -123,8 +123,8 @@ def test_no_reader_calls_a_run_in_progress_failed(place, tmp_path, capsys):
 
 
 def test_a_folder_whose_only_run_is_in_progress(tmp_path, capsys):
-    record.write(unfinished(), tmp_path / "x.json")
-    with sweeping(tmp_path):
+    record.write(read_unfinished(), tmp_path / "x.json")
+    with hold_folder(tmp_path):
         for main, words in ((report.main, []), (predict.main, ["--num_devices=4"])):
             assert main([str(tmp_path), *words]) in (1, 2)
             assert "has ended" in capsys.readouterr().err

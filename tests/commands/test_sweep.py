@@ -11,16 +11,16 @@ from rnn_scaling.commands import sweep
 from rnn_scaling.records import history, record
 from rnn_scaling.records.parts import RunError
 from rnn_scaling.system.processes import process
-from tests.support.faults import SMALL, jump, logged
+from tests.support.faults import SMALL, jump_clock, list_logged
 from tests.support.sweeping import (
     ONE,
     THREE,
     THREE_RUNS,
     TWO,
+    check_nothing_is_running,
+    check_resume,
     go,
-    nothing_is_left_running,
     records,
-    resumes,
 )
 
 pytestmark = pytest.mark.usefixtures("no_report")
@@ -64,8 +64,8 @@ FAULTS = {
 }
 
 
-def started(tmp_path):
-    return logged(tmp_path / "faults", "start")
+def list_started(tmp_path):
+    return list_logged(tmp_path / "faults", "start")
 
 
 def test_every_way_to_fail_is_a_row_with_its_reason_and_the_sweep_goes_on(
@@ -91,7 +91,7 @@ def test_every_way_to_fail_is_a_row_with_its_reason_and_the_sweep_goes_on(
     assert "fire" in (out / "cudnn_lstm-independent-4.stderr.txt").read_text()
     junk = (out / "cudnn_lstm-independent-5.json.unreadable").read_text()
     assert junk == '{"schema": "rnn_sca'
-    nothing_is_left_running(tmp_path)
+    check_nothing_is_running(tmp_path)
 
 
 def test_a_run_that_left_nothing_counts_what_its_workload_does(tmp_path):
@@ -103,7 +103,7 @@ def test_a_run_that_left_nothing_counts_what_its_workload_does(tmp_path):
 
 
 def test_a_hang_ends_at_the_limit_with_all_its_processes(tmp_path, monkeypatch):
-    jump(monkeypatch, lambda: len(logged(tmp_path / "faults", "ready")))
+    jump_clock(monkeypatch, lambda: len(list_logged(tmp_path / "faults", "ready")))
     monkeypatch.setattr(process, "TIMEOUT_GRACE_S", 1.0)
     hung = {"cudnn_lstm_independent_1": "stubborn", "cudnn_lstm_independent_2": "hang"}
     assert go(tmp_path, *THREE_RUNS, "--run_timeout=3600", **hung) == 1
@@ -114,7 +114,7 @@ def test_a_hang_ends_at_the_limit_with_all_its_processes(tmp_path, monkeypatch):
         message = "killed after 3600 s, the limit of --run_timeout (last output: warm-up: 2/5 batches)"
         assert found[label].error == RunError(type="Timeout", message=message)
     assert found[TWO].batches.items == (5, 5), "what was measured stays"
-    nothing_is_left_running(tmp_path)
+    check_nothing_is_running(tmp_path)
 
 
 def test_the_limit_is_ten_times_what_runs_take_and_says_so(
@@ -143,10 +143,10 @@ def test_finished_runs_are_not_repeated_and_failed_ones_only_when_asked(
 ):
     assert go(tmp_path, *THREE_RUNS, cudnn_lstm_independent_2="crash") == 1
     assert go(tmp_path, *THREE_RUNS) == 1
-    assert started(tmp_path) == [ONE, TWO, THREE]
+    assert list_started(tmp_path) == [ONE, TWO, THREE]
     assert "3 of 3 runs are finished" in capsys.readouterr().err
     assert go(tmp_path, *THREE_RUNS, "--retry_failed") == 0
-    assert started(tmp_path) == [ONE, TWO, THREE, TWO]
+    assert list_started(tmp_path) == [ONE, TWO, THREE, TWO]
     assert not list((tmp_path / "out").glob("*.stderr.txt"))
 
 
@@ -154,7 +154,7 @@ def test_repeats_are_interleaved_and_more_of_them_extend(tmp_path):
     two_runs = [*SMALL, "--num_devices=1,2"]
     assert go(tmp_path, *two_runs) == 0
     assert go(tmp_path, *two_runs, "--repeats=3") == 0
-    starts = started(tmp_path)
+    starts = list_started(tmp_path)
     assert [set(starts[i : i + 2]) for i in (0, 2, 4)] == [
         {f"{ONE}{n}", f"{TWO}{n}"} for n in ("", ".r2", ".r3")
     ]
@@ -168,7 +168,7 @@ def test_as_many_rounds_as_the_answer_needs(tmp_path, capfd):
 
     unsure = {"cudnn_lstm_independent_2_r2": "slow"}
     assert sweep_of("sure") == sweep_of("unsure", **unsure) == 0
-    assert [len(started(tmp_path / name)) for name in ("sure", "unsure")] == [4, 6]
+    assert [len(list_started(tmp_path / name)) for name in ("sure", "unsure")] == [4, 6]
     assert "round 3 of at most 3: " in capfd.readouterr().err
     assert sweep_of("unsure") == 0
     assert "6 of 6 runs are finished" in capfd.readouterr().err
@@ -176,7 +176,7 @@ def test_as_many_rounds_as_the_answer_needs(tmp_path, capfd):
     failing = {f"cudnn_lstm_independent_1{repeat}": "crash" for repeat in ("", "_r2")}
     assert sweep_of("failing", **unsure, **failing) == 1
     rounds = [ONE, f"{ONE}.r2", TWO, f"{TWO}.r2", f"{TWO}.r3"]
-    assert sorted(started(tmp_path / "failing")) == rounds
+    assert sorted(list_started(tmp_path / "failing")) == rounds
     assert f"error: {ONE}.r2: ended with exit status 3" in capfd.readouterr().err
 
 
@@ -188,10 +188,10 @@ def test_more_values_add_runs_and_repeat_none_though_names_change(tmp_path):
     for batch_sizes in ("8", "8,16", "16"):
         sweep_of(batch_sizes, 2)
     new = f"{ONE}-batch_size=16"
-    assert started(tmp_path) == [ONE, f"{ONE}.r2", new, f"{new}.r2"]
+    assert list_started(tmp_path) == [ONE, f"{ONE}.r2", new, f"{new}.r2"]
     sweep_of("8,16", 3)
     third = {f"{ONE}-batch_size=8.r3", f"{new}.r3"}
-    assert set(started(tmp_path)[4:]) == third
+    assert set(list_started(tmp_path)[4:]) == third
 
 
 def test_records_of_other_flags_are_refused_and_stay(tmp_path, capsys):
@@ -238,7 +238,7 @@ def test_a_file_that_is_no_record_is_set_aside(tmp_path, capsys):
     assert {held.status for held in records(tmp_path).values()} == {"ok"}
 
 
-def listed(capsys):
+def list_dry_run(capsys):
     """Return the states of the runs that a dry run lists, and its other output."""
     said = capsys.readouterr()
     head, *lines = said.out.splitlines()
@@ -250,7 +250,7 @@ def listed(capsys):
 
 def test_a_dry_run_lists_the_runs_and_does_nothing(tmp_path, capsys):
     assert go(tmp_path, *THREE_RUNS, "--dry_run") == 0
-    states, said = listed(capsys)
+    states, said = list_dry_run(capsys)
     assert states == dict.fromkeys((ONE, TWO, THREE), "to run")
     assert "3 runs, 0 finished, 3 to run: about " in said.out
     assert not (tmp_path / "out").exists()
@@ -260,7 +260,7 @@ def test_a_dry_run_lists_the_runs_and_does_nothing(tmp_path, capsys):
     files = sorted(os.listdir(tmp_path / "out"))
     capsys.readouterr()
     assert go(tmp_path, *THREE_RUNS, "--repeats=2", "--dry_run") == 0
-    states, said = listed(capsys)
+    states, said = list_dry_run(capsys)
     assert states.pop(ONE) == "finished"
     assert states.pop(TWO) == "failed"
     assert [*states.values()] == ["to run"] * 4
@@ -280,7 +280,7 @@ def test_a_folder_that_is_removed_ends_the_sweep_and_says_what_is_left(
     assert "removed or replaced" in line and "2 of 3 records" in line
     assert list(records(tmp_path)) == [THREE]
     assert go(tmp_path, *THREE_RUNS) == 0
-    assert started(tmp_path) == [ONE, TWO, THREE, ONE, TWO]
+    assert list_started(tmp_path) == [ONE, TWO, THREE, ONE, TWO]
 
 
 @pytest.mark.parametrize("name", [f"{ONE}.json", ".sweep.lock"])
@@ -327,7 +327,7 @@ def test_a_full_disk_ends_the_sweep_with_one_line_and_keeps_what_is_done(
     assert line.startswith(f"error: --out={tmp_path}/out: No space left")
     assert f"{tmp_path}/out/{TWO}.json" in line and "kept (1)" in line
     monkeypatch.setattr(record, "write", write)
-    resumes(tmp_path, *THREE_RUNS)
+    check_resume(tmp_path, *THREE_RUNS)
 
 
 def test_a_trainer_that_cannot_write_its_record_ends_the_sweep_and_runs_again(
@@ -336,7 +336,7 @@ def test_a_trainer_that_cannot_write_its_record_ends_the_sweep_and_runs_again(
     assert go(tmp_path, *THREE_RUNS, cudnn_lstm_independent_2="full") == 1
     *_, line = capsys.readouterr().err.splitlines()
     assert f"{TWO}.json: No space left " in line and "kept (1)" in line
-    resumes(tmp_path, *THREE_RUNS, ran_twice=[TWO])
+    check_resume(tmp_path, *THREE_RUNS, ran_twice=[TWO])
 
 
 SEVERAL = "cudnn_lstm-collective_all_reduce-1-num_workers"
@@ -355,19 +355,19 @@ def test_workers_are_one_more_axis_and_modes_of_one_process_run_once(tmp_path, c
     assert [line.split()[3] for line in lines[:4]] == [ONE, *several]
     dead = several[2].replace("-", "_")
     assert go(tmp_path, *WORKERS, **{dead: "rank_dies"}) == 1
-    assert started(tmp_path) == [ONE, *several]
-    assert logged(tmp_path / "faults", "rank1") == several[1:]
+    assert list_started(tmp_path) == [ONE, *several]
+    assert list_logged(tmp_path / "faults", "rank1") == several[1:]
     found = records(tmp_path)
     assert [found[name].config["num_workers"] for name in several] == [1, 2, 3]
     error = found[several[2]].error
     assert error.type == "ClusterError" and "worker 1 (rank 1) was" in error.message
-    nothing_is_left_running(tmp_path)
+    check_nothing_is_running(tmp_path)
     assert go(tmp_path, *WORKERS, "--retry_failed") == 0
-    assert started(tmp_path)[4:] == several[2:]
+    assert list_started(tmp_path)[4:] == several[2:]
 
 
 def test_a_limit_ends_all_ranks(tmp_path, monkeypatch):
-    jump(monkeypatch, lambda: len(logged(tmp_path / "faults", "ready")))
+    jump_clock(monkeypatch, lambda: len(list_logged(tmp_path / "faults", "ready")))
     monkeypatch.setattr(process, "SEVERAL_GRACE_S", 0.2)  # rank 1 does not go by itself
     name = SEVERAL.removesuffix("-num_workers")
     words = [
@@ -381,8 +381,8 @@ def test_a_limit_ends_all_ranks(tmp_path, monkeypatch):
     [result] = records(tmp_path).values()
     assert result.error and result.error.message.startswith("killed after 3600 s")
     assert result.batches.items == (5, 5)
-    assert logged(tmp_path / "faults", "rank1") == [name]
-    nothing_is_left_running(tmp_path)
+    assert list_logged(tmp_path / "faults", "rank1") == [name]
+    check_nothing_is_running(tmp_path)
 
 
 LAUNCHER = """
@@ -403,7 +403,7 @@ def test_a_launcher_starts_the_processes_of_every_run(tmp_path, monkeypatch, cap
     assert (tmp_path / "launched").read_text().splitlines() == [
         f"['-H', 'a,b'] {n}" for n in (1, 1, 2, 3)
     ]
-    assert logged(tmp_path / "faults", "rank2") == [f"{SEVERAL}=3"]
+    assert list_logged(tmp_path / "faults", "rank2") == [f"{SEVERAL}=3"]
     assert sweep.main([*WORKERS, "--launch=no_such_launcher"]) == 2
     wrong = "--launch=no_such_launcher must be an installed command; no_such_launcher was not found"
     assert wrong in capfd.readouterr().err

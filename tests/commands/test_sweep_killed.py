@@ -15,27 +15,27 @@ from rnn_scaling.system import entry
 from rnn_scaling.system.processes import process as processes
 from tests.support.faults import (
     SMALL,
-    alive,
     children,
     command,
-    logged,
+    is_alive,
+    list_logged,
+    make_trainer_words,
     plant,
-    trainer,
     wait_until,
 )
 from tests.support.forked import CONTEXT, TINY, call
 from tests.support.paths import ROOT
 from tests.support.python import python
-from tests.support.stand_in_forks import as_subprocess
+from tests.support.stand_in_forks import make_subprocess_stand_in
 from tests.support.sweeping import (
     ONE,
     THREE,
     THREE_RUNS,
     TWO,
-    ok_labels,
-    once,
+    add_one_repeat,
+    check_resume,
+    list_ok_labels,
     records,
-    resumes,
     start,
 )
 
@@ -48,8 +48,8 @@ def test_a_sweep_killed_around_a_write_resumes(moment, number, tmp_path):
     process = start(tmp_path, *THREE_RUNS, die_at=f"{moment}:{number}")
     process.communicate()
     assert process.returncode == -signal.SIGKILL
-    assert len(ok_labels(tmp_path)) == number - 1
-    resumes(tmp_path, *THREE_RUNS)
+    assert len(list_ok_labels(tmp_path)) == number - 1
+    check_resume(tmp_path, *THREE_RUNS)
 
 
 # At the beginning, in the middle and at the end of a run; in the first, the second and the last run of a sweep.
@@ -64,7 +64,7 @@ def test_a_sweep_killed_during_a_run_takes_the_run_with_it_and_resumes(
     process.communicate()
     assert process.returncode == -signal.SIGKILL
     has_finished = fault == "kill_sweep_last"
-    resumes(tmp_path, *THREE_RUNS, ran_twice=[] if has_finished else [label])
+    check_resume(tmp_path, *THREE_RUNS, ran_twice=[] if has_finished else [label])
 
 
 # The sweep has one handler for both signals. A run gets them, too, and must be killed if
@@ -77,7 +77,8 @@ def test_ctrl_c_ends_the_run_keeps_the_others_and_says_how_to_go_on(
 ):
     process = start(tmp_path, *THREE_RUNS, cudnn_lstm_independent_2=fault)
     wait_until(
-        lambda: logged(tmp_path / "faults", "ready") == [TWO], "the second run hangs"
+        lambda: list_logged(tmp_path / "faults", "ready") == [TWO],
+        "the second run hangs",
     )
     process.send_signal(number)
     _, said = process.communicate()
@@ -87,19 +88,21 @@ def test_ctrl_c_ends_the_run_keeps_the_others_and_says_how_to_go_on(
     assert records(tmp_path)[TWO].status == (
         "interrupted" if fault == "hang" else "failed"
     )
-    resumes(tmp_path, *THREE_RUNS, ran_twice=[TWO])
+    check_resume(tmp_path, *THREE_RUNS, ran_twice=[TWO])
 
 
 def test_two_sweeps_do_not_share_a_folder(tmp_path, capsys):
     first = start(tmp_path, *THREE_RUNS, cudnn_lstm_independent_1="hang")
-    wait_until(lambda: logged(tmp_path / "faults", "start"), "the first sweep runs")
+    wait_until(
+        lambda: list_logged(tmp_path / "faults", "start"), "the first sweep runs"
+    )
     assert sweep.main([f"--out={tmp_path}/out", *THREE_RUNS], trainer=["false"]) == 2
     said = capsys.readouterr().err
     assert f"{tmp_path}/out is in use by" in said and f"pid {first.pid} on " in said
-    assert logged(tmp_path / "faults", "start") == [ONE]
+    assert list_logged(tmp_path / "faults", "start") == [ONE]
     first.kill()  # the lock goes with its process
     first.communicate()
-    resumes(tmp_path, *THREE_RUNS, ran_twice=[ONE])
+    check_resume(tmp_path, *THREE_RUNS, ran_twice=[ONE])
 
 
 def test_a_terminal_has_a_bar_with_runs_batches_rate_and_time_left(tmp_path):
@@ -116,7 +119,10 @@ def test_a_terminal_has_a_bar_with_runs_batches_rate_and_time_left(tmp_path):
     leader, follower = pty.openpty()
     fcntl.ioctl(follower, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 150, 0, 0))
     words = command(
-        tmp_path / "faults", "sweep", f"--out={tmp_path}/out", *once(THREE_RUNS)
+        tmp_path / "faults",
+        "sweep",
+        f"--out={tmp_path}/out",
+        *add_one_repeat(THREE_RUNS),
     )
     # readline sets COLUMNS behind the back of os.environ.
     shell = {name: text for name, text in os.environ.items() if name != "COLUMNS"}
@@ -142,11 +148,11 @@ def test_a_terminal_has_a_bar_with_runs_batches_rate_and_time_left(tmp_path):
 
 def test_the_parent_never_loads_tensorflow(tmp_path):
     plant(tmp_path / "faults")
-    words = once([f"--out={tmp_path}/out", *SMALL, "--num_devices=1"])
+    words = add_one_repeat([f"--out={tmp_path}/out", *SMALL, "--num_devices=1"])
     code = (
         "import sys; from rnn_scaling.commands import ab, sweep; from rnn_scaling.reports import report_files; "
         "report_files.report = lambda source, target: None; "
-        f"status = sweep.main({words}, trainer={trainer(tmp_path / 'faults')}); "
+        f"status = sweep.main({words}, trainer={make_trainer_words(tmp_path / 'faults')}); "
         "assert status == 0 and 'tensorflow' not in sys.modules, status"
     )
     python(code, check=True)
@@ -161,7 +167,7 @@ def sweep_whose_trainers_are_forks(words, stderr_path):
     os.dup2(os.open(stderr_path, os.O_CREAT | os.O_WRONLY, 0o600), 2)
     sys.stdout = open(1, "w", closefd=False)  # noqa: SIM115
     sys.stderr = open(2, "w", closefd=False, buffering=1)  # noqa: SIM115
-    processes.subprocess = as_subprocess(
+    processes.subprocess = make_subprocess_stand_in(
         train=lambda words: entry.leave(lambda: train.main(words), at_once=True)
     )
     return sweep.main(words, trainer=[sys.executable, "-m", "rnn_scaling.train"])
@@ -170,7 +176,7 @@ def sweep_whose_trainers_are_forks(words, stderr_path):
 def test_with_the_real_trainer_a_killed_run_is_a_row_and_a_killed_sweep_resumes(
     tmp_path,
 ):
-    words = once([f"--out={tmp_path}", *SMALL, "--num_devices=1,2", *TINY])
+    words = add_one_repeat([f"--out={tmp_path}", *SMALL, "--num_devices=1,2", *TINY])
     process = CONTEXT.Process(
         target=sweep_whose_trainers_are_forks, args=(words, tmp_path / "first")
     )
@@ -195,7 +201,7 @@ def test_with_the_real_trainer_a_killed_run_is_a_row_and_a_killed_sweep_resumes(
     second = running(TWO)
     process.kill()
     process.join()
-    wait_until(lambda: not alive(second), "the second run is gone")
+    wait_until(lambda: not is_alive(second), "the second run is gone")
     first = record.read(tmp_path / f"{ONE}.json")
     assert first.error.message.startswith("killed by SIGKILL")
     assert record.read(tmp_path / f"{TWO}.json").error.type == "Killed"

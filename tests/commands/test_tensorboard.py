@@ -18,11 +18,11 @@ from rnn_scaling.records.parts import Batches
 from rnn_scaling.reports.tensorboard import run_text
 from rnn_scaling.system import entry
 from tests.support.paths import ROOT
-from tests.support.records import changed
-from tests.support.scaling_runs import run, timed
+from tests.support.records import change_record
+from tests.support.scaling_runs import make_timed_run, run
 
 
-def shown(result):
+def sanitize_page(result):
     """Return a run's page after TensorBoard's own sanitizer."""
     return plugin_util.markdown_to_safe_html(run_text.format_markdown(result))
 
@@ -75,7 +75,7 @@ def test_a_folder_that_does_not_exist_is_a_warning(
 
 
 def test_it_serves_until_it_is_interrupted(tmp_path):
-    record.write(timed(1, 90.0), tmp_path / "run.json")
+    record.write(make_timed_run(1, 90.0), tmp_path / "run.json")
     command = [
         sys.executable,
         "-m",
@@ -98,20 +98,20 @@ def test_it_serves_until_it_is_interrupted(tmp_path):
 
 
 def test_the_text_says_the_result_the_options_and_where_the_variables_are():
-    result = changed(
-        timed(2, 180.0, 1, variable_update="replicated", xla=True),
+    result = change_record(
+        make_timed_run(2, 180.0, 1, variable_update="replicated", xla=True),
         resolved={
             "variable_placement": {"/device:GPU:1": 2**20, "/device:GPU:0": 3 * 2**20}
         },
     )
     rows = [
         re.findall("<t[dh].*?>(.*?)</t[dh]>", row)
-        for row in re.findall("<tr>(.*?)</tr>", shown(result), re.DOTALL)
+        for row in re.findall("<tr>(.*?)</tr>", sanitize_page(result), re.DOTALL)
     ]
     assert ["2", "32", "333.3", "180.0", "n/a"] in rows
-    assert "--xla=true" in shown(result)
-    assert "--num_devices=2" in shown(result)
-    assert "--batch_size" not in shown(result)
+    assert "--xla=true" in sanitize_page(result)
+    assert "--num_devices=2" in sanitize_page(result)
+    assert "--batch_size" not in sanitize_page(result)
     assert rows[-2:] == [
         ["/device:GPU:0", "3,145,728", "3.0"],
         ["/device:GPU:1", "1,048,576", "1.0"],
@@ -119,13 +119,15 @@ def test_the_text_says_the_result_the_options_and_where_the_variables_are():
 
 
 def test_a_run_that_measured_nothing_has_a_page_too():
-    text = shown(dataclasses.replace(run(1, 1.0, "failed"), batches=Batches()))
+    text = sanitize_page(dataclasses.replace(run(1, 1.0, "failed"), batches=Batches()))
     assert "No batch was measured." in text and "The run ended before they" in text
 
 
 def test_no_value_of_an_option_becomes_markup():
     name = "<img src=x>|`b`_c_[d](http://e)\n# f"
-    text = shown(timed(1, 100.0, data_source="text", src_file_name=name))
+    text = sanitize_page(
+        make_timed_run(1, 100.0, data_source="text", src_file_name=name)
+    )
     assert "<img" not in text
     assert text.count("<h2>") == 1
     assert "<h1>" not in text
@@ -136,7 +138,7 @@ def test_no_value_of_an_option_becomes_markup():
 
 def test_the_text_of_a_traced_run_adds_slots_gradients_and_what_is_sent():
     folder = ROOT / "docs/results/phases"
-    text = shown(record.read(folder / "cudnn_lstm-parameter_server-2.json"))
+    text = sanitize_page(record.read(folder / "cudnn_lstm-parameter_server-2.json"))
     assert "11 ResourceApplyAdam" in text and "62.9 MiB" in text and "15.8 MiB" in text
     assert "from device to device" in text and "17.7 MiB" in text
     assert "ReadVariableOp" not in text, (

@@ -40,7 +40,7 @@ def test_windows_without_a_trace(tmp_path, capsys, window, status):
     assert "0.040000 s long" in capsys.readouterr().err
 
 
-def cells_of(line):
+def split_cells(line):
     return [cell.strip() for cell in line.strip("|").split("|")]
 
 
@@ -52,10 +52,10 @@ def test_markdown_tables_have_at_most_top_rows(tmp_path, capsys):
     assert "(SQLite export); EXPORT_SCHEMA_VERSION 3.15.1" in out
     [device] = (line for line in lines if "GTX 1070" in line)
     # Kernels and kernels per second.
-    assert cells_of(device)[2:4] == ["3", "75"]
+    assert split_cells(device)[2:4] == ["3", "75"]
     start = lines.index("## Kernels by time")
     numbers = ["0", "2", "8", "4000", "4000", "66.6667"]
-    assert cells_of(lines[start + 4]) == [*numbers, "void gemm&lt;float>(float*)"]
+    assert split_cells(lines[start + 4]) == [*numbers, "void gemm&lt;float>(float*)"]
     assert lines[start + 6] == "1 more; --top=2 shows them"
 
 
@@ -68,7 +68,7 @@ def test_a_window_longer_than_the_trace_is_the_trace(tmp_path):
 
 
 def test_names_cannot_break_a_table(tmp_path, capsys):
-    with databases.making(tmp_path / "db", databases.NSYS) as db:
+    with databases.make_database(tmp_path / "db", databases.NSYS) as db:
         name = "a|b\n\x1b[31m" + "x" * 500
         db.execute("INSERT INTO StringIds VALUES (50, ?)", (name,))
         databases.kernel(db, 10, 20, name=50)

@@ -25,7 +25,7 @@ def parse(*words):
     return flags.parse(list(words), OPTIONS)
 
 
-def errors(*words):
+def list_errors(*words):
     with pytest.raises(flags.FlagErrors) as error:
         parse(*words)
     return error.value.lines
@@ -35,7 +35,7 @@ def test_booleans_are_strict():
     for words, value in (("=false", False), ("=true", True), ("", True)):
         assert parse(f"--xla{words}") == {"xla": value}
     assert parse("--noxla") == {"xla": False}
-    assert errors("--xla=maybe") == ["--xla=maybe must be true or false"]
+    assert list_errors("--xla=maybe") == ["--xla=maybe must be true or false"]
 
 
 @pytest.mark.parametrize("name", OPTIONS)
@@ -50,12 +50,12 @@ def test_every_option_is_a_flag_and_is_explained(name):
 
 def test_num_gpus_is_num_devices():
     assert parse("--num_gpus=3") == {"num_devices": 3}
-    [line] = errors("--num_gpus=3", "--num_devices=2")
+    [line] = list_errors("--num_gpus=3", "--num_devices=2")
     assert line.startswith("--num_gpus=3 and --num_devices=2 ")
 
 
 def test_all_errors_are_reported_at_once():
-    lines = errors(
+    lines = list_errors(
         "--num_devics=3", "--num_units=many", "word", "--learning_rate=fast", "--xla"
     )
     units, rate, devices, word = lines
@@ -67,7 +67,7 @@ def test_all_errors_are_reported_at_once():
 
 
 def test_a_flag_without_its_value_is_an_error():
-    units, xla = errors("--xla=2", "--num_units")
+    units, xla = list_errors("--xla=2", "--num_units")
     assert units.startswith("--num_units needs a value: ")
     assert xla.startswith("--xla=2 ")
 
@@ -77,7 +77,7 @@ def test_flagfile_is_read_and_later_flags_win(tmp_path):
     path.write_text("# comment\n--num_units=12\n--xla=true\n")
     values = parse(f"--flagfile={path}", "--num_units=13")
     assert values == {"num_units": 13, "xla": True}
-    [line] = errors("--flagfile=missing.txt")
+    [line] = list_errors("--flagfile=missing.txt")
     assert line.startswith("--flagfile=missing.txt: No such")
 
 
@@ -90,7 +90,7 @@ def test_a_flagfile_may_contain_another_file_but_not_itself(tmp_path, monkeypatc
     values = parse("--flagfile", "outer", "--xla=true")
     assert values == {"num_units": 2, "src_file_name": "\udcff", "xla": True}
     Path("inner").write_text("--flagfile=./outer")
-    [line] = errors("--flagfile=outer")
+    [line] = list_errors("--flagfile=outer")
     assert line.startswith("--flagfile=./outer contains itself")
 
 
@@ -138,7 +138,7 @@ class Count:
     )
 
 
-def refused(group, *words):
+def list_refusals(group, *words):
     with pytest.raises(flags.FlagErrors) as error:
         flags.read(words, "", group, "x")
     return error.value.lines
@@ -155,17 +155,19 @@ def test_plain_words_are_positionals_in_order():
 
 
 def test_missing_and_unexpected_words_are_errors():
-    lines = refused(Copy, "a", "--form=1", "--from=100", "--bits=x", "--mode=slow")
+    lines = list_refusals(
+        Copy, "a", "--form=1", "--from=100", "--bits=x", "--mode=slow"
+    )
     bits, form, words, number, mode = lines
     assert bits == "--bits=x must be a number of bits, as 8b"
     assert form.startswith("--form ") and form.endswith(" --from?")
     assert words.startswith("expected FROM TO, got a; ")
     assert number == "--from=100 must be at most 99"
     assert mode.startswith("--mode=slow ") and mode.endswith("fast, safe")
-    mode, words = refused(Copy, "a", "b", "c", "--mode")
+    mode, words = list_refusals(Copy, "a", "b", "c", "--mode")
     assert mode.startswith("--mode needs a value")
     assert words.startswith("expected FROM TO, got a b c")
-    [line] = refused(Count)
+    [line] = list_refusals(Count)
     assert line.startswith("expected FILE [FILE ...], got nothing; ")
 
 

@@ -15,15 +15,15 @@ SERVED = "--variable_update=distributed_parameter_server"
 ASYNC = "--variable_update=async_parameter_server"
 
 
-def parsed(words):
+def parse_words(words):
     return flags.parse(words.split(), configs.OPTIONS)
 
 
-def config_of(user_options):
+def resolve_config(user_options):
     return resolve(user_options)
 
 
-def started(words, size=None, num_ps=None):
+def find_start_errors(words, size=None, num_ps=None):
     """Return the errors of a run.
 
     Args:
@@ -31,13 +31,13 @@ def started(words, size=None, num_ps=None):
       size: Number of processes that a launcher started; None without a launcher.
       num_ps: Parameter servers of the launcher.
     """
-    user_options = parsed(words)
+    user_options = parse_words(words)
     if size is None:
-        return [*check_start(config_of(user_options), None)]
+        return [*check_start(resolve_config(user_options), None)]
     launch = Launch(0, size, "mpirun", "127.0.0.1:20000", "127.0.0.1", 0, size)
     launch = dataclasses.replace(launch, num_ps=num_ps)
     user_options = configs.add_launcher_size(user_options, size, num_ps)
-    return [*check_start(config_of(user_options), launch)]
+    return [*check_start(resolve_config(user_options), launch)]
 
 
 @pytest.mark.parametrize(
@@ -54,7 +54,7 @@ def started(words, size=None, num_ps=None):
     ],
 )
 def test_the_right_number_of_processes_is_accepted(words, size, num_ps):
-    assert started(words, size, num_ps) == []
+    assert find_start_errors(words, size, num_ps) == []
 
 
 @pytest.mark.parametrize(
@@ -70,13 +70,15 @@ def test_the_right_number_of_processes_is_accepted(words, size, num_ps):
     ],
 )
 def test_other_numbers_are_refused_with_the_remedy(words, size, num_ps, part):
-    [line] = started(words, size, num_ps)
+    [line] = find_start_errors(words, size, num_ps)
     assert line.startswith("--") and part in line
 
 
-def conflicts_of(words):
-    user_options = parsed(f"{words} --num_workers=2")
-    return conflicts.find_problems(config_of(user_options), user_options, num_gpus=0)
+def find_conflicts(words):
+    user_options = parse_words(f"{words} --num_workers=2")
+    return conflicts.find_problems(
+        resolve_config(user_options), user_options, num_gpus=0
+    )
 
 
 @pytest.mark.parametrize(
@@ -102,7 +104,7 @@ def conflicts_of(words):
     ],
 )
 def test_options_that_workers_do_not_support_are_refused(words, line):
-    lines = conflicts_of(words)
+    lines = find_conflicts(words)
     assert len(lines) == 1 and lines[0].startswith(line), lines
 
 
@@ -117,4 +119,4 @@ def test_options_that_workers_do_not_support_are_refused(words, line):
     ],
 )
 def test_options_that_workers_support_are_accepted(words):
-    assert conflicts_of(words) == []
+    assert find_conflicts(words) == []

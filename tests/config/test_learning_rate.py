@@ -10,13 +10,13 @@ PIECEWISE = {"lr_schedule": "piecewise", "lr_steps": "2:0.05,5:0.01"}
 SCALED = {"variable_update": "replicated", "num_devices": 4, "lr_scaling": "linear"}
 
 
-def learning_rate_of(**options):
+def make_learning_rate(**options):
     options = {"learning_rate": 0.1, **options}
     return learning_rate.from_config(resolve(options))
 
 
 def rates(count=7, **options):
-    rate = learning_rate_of(**options)
+    rate = make_learning_rate(**options)
     return [float(rate.value(np.float64(update), np)) for update in range(count)]
 
 
@@ -50,13 +50,13 @@ def test_inverse_sqrt_is_the_formula_of_the_paper():
 
 def test_only_a_rate_that_never_changes_is_constant():
     for options in ({}, SCALED):
-        assert learning_rate_of(**options).is_constant
+        assert make_learning_rate(**options).is_constant
     for options in (
         PIECEWISE,
         {"lr_schedule": "inverse_sqrt", "lr_warmup_batches": 1},
         {**SCALED, "lr_warmup_batches": 2},
     ):
-        assert not learning_rate_of(**options).is_constant
+        assert not make_learning_rate(**options).is_constant
 
 
 @pytest.mark.parametrize(

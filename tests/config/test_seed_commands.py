@@ -23,12 +23,12 @@ COMMANDS = {  # what follows train.py --batch_size=384
 }
 
 
-def words_of(name):
+def split_words(name):
     return shlex.split(f"--batch_size=384 {COMMANDS[name]}")
 
 
 def problems(name, num_gpus, *more):
-    given = flags.parse([*words_of(name), *more], configs.OPTIONS)
+    given = flags.parse([*split_words(name), *more], configs.OPTIONS)
     config = configs.resolve(given, num_gpus=num_gpus, num_cores=8)
     return conflicts.find_problems(config, given, num_gpus=num_gpus)
 

@@ -77,7 +77,7 @@ def assert_equal(left, right):
                 np.testing.assert_array_equal(a, b, err_msg=name)
 
 
-def ids_of(batches):
+def list_ids(batches):
     """Return one value per batch that identifies it."""
     return [
         b"".join(np.ascontiguousarray(array).tobytes() for array in batch)

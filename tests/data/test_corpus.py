@@ -39,7 +39,7 @@ def check(data, src_vocab_size=100, tgt_vocab_size=100):
     )
 
 
-def error_of(data, **sizes):
+def find_error(data, **sizes):
     with pytest.raises(corpus.DataError) as caught:
         check(data, **sizes)
     message = str(caught.value)
@@ -86,7 +86,7 @@ def test_crlf_and_no_last_newline(data):
 def test_a_file_that_cannot_be_read(data, field, tmp_path):
     os.symlink("loop", "loop")
     for path in ("gone", ".", "", "loop"):
-        message = error_of(dataclasses.replace(data, **{field: path}))
+        message = find_error(dataclasses.replace(data, **{field: path}))
         assert message.startswith(f"--{field}={path} cannot be read")
 
 
@@ -112,7 +112,7 @@ def test_a_file_that_cannot_be_read(data, field, tmp_path):
 )
 def test_a_fault_is_named_with_its_line(data, name, content, start):
     put(name, content)
-    assert error_of(data).startswith(start)
+    assert find_error(data).startswith(start)
 
 
 def test_blanks_beyond_ascii_belong_to_words(data):
@@ -144,7 +144,7 @@ def test_blanks_beyond_ascii_belong_to_words(data):
     ],
 )
 def test_special_words(data, changes, sizes, start, remedy):
-    message = error_of(dataclasses.replace(data, **changes), **sizes)
+    message = find_error(dataclasses.replace(data, **changes), **sizes)
     assert message.startswith(start) and remedy in message
 
 
@@ -152,7 +152,7 @@ def test_the_target_vocabulary_needs_eos_and_the_source_s_needs_no_bos(data):
     put("v.src", SRC_VOCAB.replace(b"<s>\n", b""))
     assert check(data).sides[0].eos_id == 1
     put("v.tgt", TGT_VOCAB.replace(b"</s>\n", b""))
-    assert error_of(data).startswith("v.tgt: '</s>' is not in")
+    assert find_error(data).startswith("v.tgt: '</s>' is not in")
 
 
 def test_a_line_that_is_too_long_is_named(data, monkeypatch):
@@ -174,7 +174,7 @@ def test_a_line_that_is_too_long_is_named(data, monkeypatch):
 def test_a_vocabulary_of_one_endless_line_is_refused_at_its_start(data):
     with open("v.src", "wb") as file:
         file.truncate(1 << 40)  # holes: takes no room, and would not fit the memory
-    assert error_of(data).startswith("v.src:1: the line has more than 65,536")
+    assert find_error(data).startswith("v.src:1: the line has more than 65,536")
 
 
 def test_files_that_change_are_named(data):

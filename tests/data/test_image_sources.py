@@ -9,7 +9,7 @@ from rnn_scaling.data import image_files, make_tfrecords
 from rnn_scaling.data.corpus import DataError
 from rnn_scaling.models.layout import ImageLayout
 from tests.data import stepping
-from tests.data.stepping import assert_equal, flat, ids_of, run_steps
+from tests.data.stepping import assert_equal, flat, list_ids, run_steps
 
 pytestmark = pytest.mark.usefixtures("as_built")
 
@@ -68,7 +68,7 @@ def test_both_formats_hold_the_same_images_and_the_seed_decides_them(
         assert batch.labels.dtype == np.int64
         assert -1 <= batch.images.min() < batch.images.max() <= 1
         assert 0 <= batch.labels.min() <= batch.labels.max() < NUM_CLASSES
-    assert not set(ids_of(steps)) & set(ids_of(other))
+    assert not set(list_ids(steps)) & set(list_ids(other))
 
 
 # Pipelines prefetch only under strong scaling.

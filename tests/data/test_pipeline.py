@@ -59,7 +59,7 @@ class Counted:
         )
 
 
-def stepper(tf, counted, devices, *, prefetch, buffer_size, threads=1):
+def make_stepper(tf, counted, devices, *, prefetch, buffer_size, threads=1):
     from rnn_scaling.data import pipeline
 
     options = DataOptions(
@@ -97,7 +97,7 @@ def test_element_k_is_batch_k_div_n_of_tower_k_mod_n(tf, devices, num_towers, pr
     """Without prefetching, no element is taken before a step asks for it."""
     counted = Counted(tf)
     own = devices[:num_towers]
-    run = stepper(tf, counted, own, prefetch=prefetch, buffer_size=5)
+    run = make_stepper(tf, counted, own, prefetch=prefetch, buffer_size=5)
     for step in range(20):
         assert run(step) == [step * num_towers + tower for tower in range(num_towers)]
     assert prefetch or counted.max_ahead(num_towers) == 0
@@ -108,7 +108,7 @@ def test_prefetch_keeps_batches_ready_on_every_device_and_is_bounded(
     tf, devices, num_towers, buffer_size
 ):
     counted = Counted(tf)
-    run = stepper(
+    run = make_stepper(
         tf, counted, devices[:num_towers], prefetch=True, buffer_size=buffer_size
     )
     # The host has at most buffer_size elements per device. Further elements have left
@@ -126,7 +126,9 @@ def test_without_prefetch_a_parallel_map_runs_ahead_by_its_calls_and_no_more(
 ):
     counted = Counted(tf)
     counted.dataset = counted.dataset.map(lambda batch: batch, num_parallel_calls=3)
-    run = stepper(tf, counted, devices[:1], prefetch=False, buffer_size=5, threads=3)
+    run = make_stepper(
+        tf, counted, devices[:1], prefetch=False, buffer_size=5, threads=3
+    )
     for step in range(20):
         assert run(step) == [step]
     assert counted.max_ahead(1) <= 3
@@ -147,17 +149,19 @@ def test_a_slow_element_is_waited_for_not_overtaken(tf, devices):
 
     counted = Counted(tf)
     counted.dataset = tf.data.Dataset.counter().map(to_batch, num_parallel_calls=4)
-    run = stepper(tf, counted, devices[:1], prefetch=True, buffer_size=2, threads=4)
+    run = make_stepper(
+        tf, counted, devices[:1], prefetch=True, buffer_size=2, threads=4
+    )
     assert [run(step) for step in range(12)] == [[step] for step in range(12)]
 
 
 def test_xla_leaves_the_pipeline_of_a_worker_alone():
     """In a cluster its functions name two CPU devices, and XLA takes one."""
     with served.servers("collective", worker=1) as (addresses, _):
-        assert forked.call(_shapes_under_xla, addresses) == [[2, 3]] * 2
+        assert forked.call(list_shapes_under_xla, addresses) == [[2, 3]] * 2
 
 
-def _shapes_under_xla(addresses):
+def list_shapes_under_xla(addresses):
     os.environ["TF_XLA_FLAGS"] = (
         "--tf_xla_cpu_global_jit"  # like training/preparation.py
     )

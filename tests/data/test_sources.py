@@ -12,7 +12,7 @@ from rnn_scaling.config import registry
 from rnn_scaling.models.batch import Batch, Side, TargetBatch
 from rnn_scaling.models.layout import TextLayout
 from tests.data import stepping
-from tests.data.stepping import assert_equal, flat, ids_of, run_steps
+from tests.data.stepping import assert_equal, flat, list_ids, run_steps
 
 pytestmark = pytest.mark.usefixtures("as_built")
 
@@ -51,7 +51,7 @@ every_class = pytest.mark.parametrize("name, prefetch", CLASSES)
 PIPELINES = ("host", "text")  # the sources with and without prefetching
 
 
-def every_scaling(sources, batch_sizes):
+def list_scalings(sources, batch_sizes):
     """Weak scaling of each source, and strong scaling with these batch sizes.
 
     Pipelines prefetch only under strong scaling.
@@ -128,7 +128,7 @@ def test_batch_major_is_the_transpose(tf, devices, batches_of, name, prefetch):
     )
 
 
-@every_scaling(CLASSES, (3, 2, 2))
+@list_scalings(CLASSES, (3, 2, 2))
 def test_workers_with_one_and_two_towers_share_the_batches_of_one_worker(
     tf, devices, name, prefetch, batch_sizes
 ):
@@ -147,7 +147,7 @@ def _transpose(batch):
 def test_another_seed_gives_other_words(tf, devices, batches_of, name):
     first = batches_of(name, False, 2)[:3]
     other = run_steps(tf, build(name, devices[:2], seed=6), 3)
-    assert not set(ids_of(flat(first))) & set(ids_of(flat(other)))
+    assert not set(list_ids(flat(first))) & set(list_ids(flat(other)))
 
 
 @pytest.mark.parametrize(
@@ -240,7 +240,7 @@ def test_the_answer_is_known(batches_of, name, direction):
         assert words.min() >= 3 and words.max() < TGT_VOCAB
 
 
-@every_scaling([source for source in CLASSES if source[0] in PIPELINES], (3, 2))
+@list_scalings([source for source in CLASSES if source[0] in PIPELINES], (3, 2))
 def test_a_pipeline_continues_where_a_run_was_resumed(
     tf, devices, name, prefetch, batch_sizes
 ):
@@ -261,14 +261,14 @@ def test_neither_threads_nor_prefetching_change_a_word(tf, devices, name):
 
 @pytest.mark.parametrize("name", ["device", "text"])
 def test_every_tower_and_step_gets_other_words(batches_of, name):
-    batches = ids_of(flat(batches_of(name, False, 3)))
+    batches = list_ids(flat(batches_of(name, False, 3)))
     assert len(set(batches)) == 3 * STEPS
 
 
 def test_constant_words_stay_and_differ_between_towers(batches_of):
     steps = batches_of("constant", False, 3)
     assert_equal(steps, [steps[0]] * STEPS)
-    assert len(set(ids_of(steps[0]))) == 3
+    assert len(set(list_ids(steps[0]))) == 3
     assert_equal(steps[:1], batches_of("device", False, 3)[:1])
 
 

@@ -76,15 +76,15 @@ class Reference:
     def batch(self, examples):
         sources, targets = zip(*examples)
         return Batch(
-            _padded(sources),
+            pad(sources),
             np.array([len(words) for words in sources]),
-            _padded([[BOS, *words[:-1]] for words in targets]),
-            _padded(targets),
+            pad([[BOS, *words[:-1]] for words in targets]),
+            pad(targets),
             np.array([len(words) for words in targets]),
         )
 
 
-def _padded(rows):
+def pad(rows):
     longest = max(map(len, rows))
     return np.array([list(row) + [EOS] * (longest - len(row)) for row in rows])
 
@@ -109,7 +109,7 @@ def build(files, devices, **options):
     return stepping.build("text", devices, layout, **given)
 
 
-def numbered_pairs(count):
+def make_numbered_pairs(count):
     """Return pairs of 1 to 9 words per side, with different lengths."""
     return [
         (
@@ -128,7 +128,7 @@ def test_batches_follow_the_documented_rules(
     tf, devices, tmp_path, num_buckets, num_towers, prefetch
 ):
     # 31 pairs, some of them empty, and 150 taken: several epochs, and batches that hold the end of one and the next.
-    pairs = numbered_pairs(19) + list(zip(NASTY, reversed(NASTY)))
+    pairs = make_numbered_pairs(19) + list(zip(NASTY, reversed(NASTY)))
     source = build(
         write(tmp_path, pairs),
         devices[:num_towers],

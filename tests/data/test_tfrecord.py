@@ -86,7 +86,7 @@ def test_images_are_cropped_resized_and_flipped(tf, devices, tmp_path):
         2,
     )
     encoded = tf.io.encode_jpeg(pixels.round().astype(np.uint8), quality=100).numpy()
-    write(tf, tmp_path / "train-00000-of-00001", [example(tf, encoded, 7)])
+    write(tf, tmp_path / "train-00000-of-00001", [make_example(tf, encoded, 7)])
     batches = flat(run_steps(tf, build(tmp_path, devices[:1]), 20))
     images = np.concatenate([batch.images for batch in batches])
     red, green, blue = np.moveaxis(images, 3, 0)
@@ -111,7 +111,7 @@ def write_after_good(tf, folder, content, records):
     return folder / "train-00001-of-00002"
 
 
-def example(tf, encoded, label, label_kind="int64_list", times=1):
+def make_example(tf, encoded, label, label_kind="int64_list", times=1):
     features = {
         tfrecord.ENCODED: tf.train.Feature(
             bytes_list=tf.train.BytesList(value=[encoded])
@@ -139,11 +139,11 @@ def records(tf, data_dir):
         "good": good,
         "no example": b"none",
         "empty": b"",
-        "label as bytes": example(tf, jpeg, 1, label_kind="bytes_list"),
-        "two labels": example(tf, jpeg, 1, times=2),
-        "cut jpeg": example(tf, jpeg[: len(jpeg) // 2], 1),
-        "label 1001": example(tf, jpeg, 1001),
-        "without label": example(tf, jpeg, None),
+        "label as bytes": make_example(tf, jpeg, 1, label_kind="bytes_list"),
+        "two labels": make_example(tf, jpeg, 1, times=2),
+        "cut jpeg": make_example(tf, jpeg[: len(jpeg) // 2], 1),
+        "label 1001": make_example(tf, jpeg, 1001),
+        "without label": make_example(tf, jpeg, None),
     }
 
 
@@ -206,7 +206,7 @@ def test_files_that_are_cut_short_or_overwritten(tf, devices, data_dir, tmp_path
         assert "\n" not in found
 
 
-def framed(data, length=None):
+def frame_record(data, length=None):
     """Return a record of a file with any length in its header and valid checksums."""
     header = struct.pack("<Q", len(data) if length is None else length)
     parts = []
@@ -220,14 +220,14 @@ def test_frames_equal_those_of_tensorflow(data_dir, tmp_path):
     frames = tfrecord_frames.read_frames(str(path))
     records = [tfrecord_frames.read_data(str(path), frame) for frame in frames]
     assert len(records) == NUM_IMAGES // 3
-    assert b"".join(map(framed, records)) == path.read_bytes()
+    assert b"".join(map(frame_record, records)) == path.read_bytes()
 
 
 @pytest.mark.parametrize(
     "position, broken",
     [
-        (0, framed(b"data", 2**31)),
-        (2, framed(b"data", 2**64 - 1)),
+        (0, frame_record(b"data", 2**31)),
+        (2, frame_record(b"data", 2**64 - 1)),
         (0, b"\x01"),
         (2, b"\0" * 64),
         (2, b"\x1f\x8b\x08" * 9),
@@ -239,7 +239,7 @@ def test_a_broken_frame_is_refused_or_found_for_any_error(
 ):
     """TensorFlow would end the process or fail with another error."""
     path = tmp_path / "train-00000-of-00001"
-    good = framed(records["good"])
+    good = frame_record(records["good"])
     path.write_bytes(good * position + broken + good * (len(broken) > 1))
     lines = []
     if position == 0 or b"data" in broken:
@@ -258,8 +258,8 @@ def test_a_length_beyond_the_file_of_a_large_set_ends_no_process(
 ):
     monkeypatch.setattr(tfrecord, "_MAX_CHECKED_BYTES", 0)
     path = tmp_path / "train-00000-of-00001"
-    good = framed(records["good"])
-    path.write_bytes(good * 2 + framed(records["good"], 2**40) + good)
+    good = frame_record(records["good"])
+    path.write_bytes(good * 2 + frame_record(records["good"], 2**40) + good)
     source = build(tmp_path, devices[:1])
     with pytest.raises(tf.errors.OpError, match="IteratorGetNext") as failed:
         run_steps(tf, source, 3)

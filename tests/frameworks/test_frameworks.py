@@ -66,7 +66,7 @@ def make_task(tmp_path, losses=(9.0, 8.0), **options):
     )
 
 
-def replaying(task, towers=range(2), **wrong_losses):
+def make_replaying_framework(task, towers=range(2), **wrong_losses):
     """Return a framework whose steps return the reference's losses, or wrong ones."""
 
     def build(task, rank):
@@ -93,7 +93,7 @@ def test_a_task_is_read_as_it_was_written(tmp_path):
 
 def test_the_kernel_that_ran_is_known_after_the_first_step(tmp_path):
     task = make_task(tmp_path)
-    stand_in = replaying(task)
+    stand_in = make_replaying_framework(task)
     names = iter(["known before", "ran"])
     seconds = iter([None, 2.5])
     framework = dataclasses.replace(
@@ -119,7 +119,7 @@ def test_losses_of_several_towers_are_means_over_their_words(tmp_path):
 
 def test_a_run_of_another_framework_leaves_a_record(tmp_path, capsys):
     task = make_task(tmp_path)
-    assert loop.run(replaying(task), task) == 0
+    assert loop.run(make_replaying_framework(task), task) == 0
     result = record.read(task.result_file)
     assert result.status == "ok" and result.config == task.config
     batches = result.batches
@@ -139,13 +139,15 @@ def test_a_framework_that_computes_something_else_is_refused(tmp_path, capsys, s
     task = make_task(tmp_path)
     ours = task.losses(range(2))[step]
     wrong = ours * (1 + 2e-4)
-    assert loop.run(replaying(task, **{f"step_{step}": wrong}), task) == 1
+    assert (
+        loop.run(make_replaying_framework(task, **{f"step_{step}": wrong}), task) == 1
+    )
     result = record.read(task.result_file)
     assert (result.status, result.error.type) == ("failed", "RefusedError")
     line = result.error.message
     assert f"loss {wrong:.7g} at step {step} of SGD" in line and f"{ours:.7g}" in line
     assert capsys.readouterr().err.endswith(f"error: {line}\n")
-    almost = replaying(task, **{f"step_{step}": ours * (1 + 5e-5)})
+    almost = make_replaying_framework(task, **{f"step_{step}": ours * (1 + 5e-5)})
     assert loop.run(almost, task) == 0
 
 
@@ -204,12 +206,12 @@ def test_an_option_that_is_not_supported_is_named_with_the_remedy(
     assert takes_uneven or line in "".join(lines)
 
 
-def planned(**lists):
+def make_plan(**lists):
     return plan(lists, num_gpus=0, num_cores=2)
 
 
 def test_a_sweep_over_frameworks_gives_all_the_same_data(no_check):
-    runs = planned(framework=["tensorflow", "torch"], num_devices=[2])
+    runs = make_plan(framework=["tensorflow", "torch"], num_devices=[2])
     assert {run.config.data.data_source for run in runs} == {"constant"}
     kernels = ("tensorflow-cudnn_lstm", "torch")
     modes = ("independent-2", "replicated-2")
@@ -219,12 +221,12 @@ def test_a_sweep_over_frameworks_gives_all_the_same_data(no_check):
 
 def test_a_sweep_drops_options_that_a_framework_does_not_read(no_check):
     both = {"framework": ["tensorflow", "torch"], "num_devices": [1]}
-    runs = planned(**both, compile=[False, True])
+    runs = make_plan(**both, compile=[False, True])
     compiled = [run.name for run in runs if run.config.frameworks.compile]
     names = ("torch-independent-1", "torch-replicated-1")
     assert compiled == [f"{name}-compile=true" for name in names]
     with pytest.raises(flags.FlagErrors, match="--encoder_type=cudnn_lstm is not read"):
-        planned(framework=["torch"], encoder_type=["cudnn_lstm"])
+        make_plan(framework=["torch"], encoder_type=["cudnn_lstm"])
 
 
 PYTHON = """#!/bin/sh
@@ -359,7 +361,9 @@ def test_a_rank_that_does_not_end_is_not_waited_for(tmp_path, monkeypatch):
         RankMeeting, "end", lambda *_: ((Rank(rank=0),), "rank 1 did not come")
     )
     task = dataclasses.replace(make_task(tmp_path), cores=())
-    framework = dataclasses.replace(replaying(task, towers=[0]), group=mock.Mock())
+    framework = dataclasses.replace(
+        make_replaying_framework(task, towers=[0]), group=mock.Mock()
+    )
     assert loop.run(framework, task) == 1
     assert record.read(task.result_file).error.message == "rank 1 did not come"
     ranks.end.assert_called_once_with()

@@ -11,7 +11,7 @@ jax = pytest.importorskip(
 from rnn_scaling.frameworks import jax as trainer  # noqa: E402
 
 
-def layers_of(num_layers, num_directions, units, generator):
+def make_layers(num_layers, num_directions, units, generator):
     """Random cells, kernel and bias of each direction of each layer."""
     widths = [3, *[units * num_directions] * (num_layers - 1)]
     return [
@@ -43,7 +43,7 @@ def test_weights_for_cudnn_mean_what_the_scans_compute(
 
     monkeypatch.setattr(trainer.rnn, "lstm", plain)
     generator, units, cells = np.random.default_rng(1), 4, num_layers * num_directions
-    layers = layers_of(num_layers, num_directions, units, generator)
+    layers = make_layers(num_layers, num_directions, units, generator)
     x = generator.normal(size=(5, 2, 3)).astype(np.float32)
     states = [
         tuple(generator.normal(size=(2, units)).astype(np.float32) for _ in "ch")

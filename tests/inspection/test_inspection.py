@@ -372,7 +372,7 @@ def test_items_are_counted_in_the_last_counted_step(step, monkeypatch):
     assert observe.trace(built, 1, "", [0.01]).items == 101
 
 
-def partition_of(graph, sent):
+def make_partition(graph, sent):
     """Return the graph as a partition that sends a tensor to another device."""
     partition = graph.as_graph_def()
     name = sent.name.removesuffix(":0")
@@ -390,7 +390,7 @@ def test_a_partition_is_read_even_if_a_colocated_operator_is_missing(tf):
 
     with tf.Graph().as_default() as graph:
         tensor = tf.identity(tf.constant(1.0))
-    partition = partition_of(graph, tensor)
+    partition = make_partition(graph, tensor)
     partition.node[1].attr["_class"].list.s.append(b"loc:@gone")
     [copies] = placement.list_copies([partition], graph)
     assert copies["from"] == "CPU:0"
@@ -417,7 +417,7 @@ def test_the_gradient_of_a_bias_has_the_right_size(tf):
         apply = tf.raw_ops.ResourceApplyGradientDescent(
             var=variable, alpha=1.0, delta=tf.zeros([8])
         )
-    partition = partition_of(graph, kernel)
+    partition = make_partition(graph, kernel)
     by_name = {node.name: node for node in partition.node}
     by_name[kernel.op.name].op = "_MklNativeConv2DBackpropFilterWithBias"
     by_name[apply.name].input[2] = f"{kernel.op.name}:1"

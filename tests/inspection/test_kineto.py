@@ -54,7 +54,7 @@ def kernel(start_us, end_us, name="gemm"):
     return event(name, "kernel", start_us, end_us)
 
 
-def in_steps(make_events, num_steps=3, clock_us=0):
+def make_steps(make_events, num_steps=3, clock_us=0):
     """Return steps of 1,000 us with the events that begin at their start."""
     events = []
     for number in range(num_steps):
@@ -76,7 +76,7 @@ def write(folder, rank, events, world_size=2, header=None, name=None):
     return path
 
 
-def job_of(folder, *events_of_ranks):
+def make_job(folder, *events_of_ranks):
     """Write a trace per rank; return the job that is read from them."""
     paths = []
     for rank, events in enumerate(events_of_ranks):
@@ -88,7 +88,7 @@ def kinds(job):
     return [statement.kind for statement in make_statements(job)]
 
 
-def part_us(job, rank, part):
+def find_part_us(job, rank, part):
     return [round(split.parts[part] * 1e6) for split in job.splits[rank]]
 
 
@@ -137,7 +137,7 @@ def test_parts_of_a_cpu(tmp_path):
     def second(start):
         return [operator(start, start + 500), gloo(start + 500, start + 700)]
 
-    job = job_of(tmp_path, in_steps(first), in_steps(second, clock_us=7))
+    job = make_job(tmp_path, make_steps(first), make_steps(second, clock_us=7))
     assert job.alignment.clocks[1].offset_ns == 7000
     expected = {
         "compute": 190,
@@ -149,8 +149,8 @@ def test_parts_of_a_cpu(tmp_path):
         "host": 350,
     }
     for part, us in expected.items():
-        assert part_us(job, 0, part) == [us] * 3, part
-    assert part_us(job, 1, "waits_for_ranks") == [0] * 3
+        assert find_part_us(job, 0, part) == [us] * 3, part
+    assert find_part_us(job, 1, "waits_for_ranks") == [0] * 3
     assert kinds(job)[0] == "kineto-late"
 
 
@@ -168,15 +168,15 @@ def test_parts_of_a_gpu(tmp_path):
             event("ProfilerStep#1", "gpu_user_annotation", start, start + 900),
         ]
 
-    ranks = [in_steps(functools.partial(events, late)) for late in (0, 100)]
-    job = job_of(tmp_path, *ranks)
+    ranks = [make_steps(functools.partial(events, late)) for late in (0, 100)]
+    job = make_job(tmp_path, *ranks)
     assert job.traces[0].uses_gpu
-    assert part_us(job, 0, "copies") == [50] * 3
+    assert find_part_us(job, 0, "copies") == [50] * 3
     # Rank 1 arrives at 450; from 400 to 450, rank 0 computes.
-    assert part_us(job, 0, "waits_for_ranks") == [50] * 3
-    assert part_us(job, 0, "transfer") == [150] * 3
-    assert part_us(job, 1, "compute") == [350] * 3
-    assert part_us(job, 0, "host") == [1000 - 50 - 250 - 50 - 150] * 3
+    assert find_part_us(job, 0, "waits_for_ranks") == [50] * 3
+    assert find_part_us(job, 0, "transfer") == [150] * 3
+    assert find_part_us(job, 1, "compute") == [350] * 3
+    assert find_part_us(job, 0, "host") == [1000 - 50 - 250 - 50 - 150] * 3
 
 
 def test_the_root_of_a_broadcast_may_leave_early(tmp_path):
@@ -184,10 +184,10 @@ def test_the_root_of_a_broadcast_may_leave_early(tmp_path):
         broadcast = gloo(start + first, start + left, "gloo:broadcast")
         return [broadcast, gloo(start + 800, start + 900)]
 
-    root = in_steps(functools.partial(events, 100, 150))
-    job = job_of(tmp_path, root, in_steps(functools.partial(events, 500, 600)))
-    assert part_us(job, 0, "waits_for_ranks") == [0] * 3
-    assert part_us(job, 1, "transfer") == [200] * 3
+    root = make_steps(functools.partial(events, 100, 150))
+    job = make_job(tmp_path, root, make_steps(functools.partial(events, 500, 600)))
+    assert find_part_us(job, 0, "waits_for_ranks") == [0] * 3
+    assert find_part_us(job, 1, "transfer") == [200] * 3
     assert kinds(job)[0] == "kineto-balanced"
 
 
@@ -208,7 +208,7 @@ def test_ranks_of_different_groups_are_aligned_through_others(tmp_path):
     job = read_job(sorted(tmp_path.iterdir()))
     offsets = [clock.offset_ns for clock in job.alignment.clocks.values()]
     assert offsets == [0, 5_000_000, 10_000_000]
-    assert part_us(job, 1, "waits_for_ranks") == [10] * 3
+    assert find_part_us(job, 1, "waits_for_ranks") == [10] * 3
 
 
 def verdict(folder, arrivals):
@@ -219,8 +219,8 @@ def verdict(folder, arrivals):
         arrival = arrivals_of_rank[start // 1000]
         return [gloo(start, start + 1), gloo(start + arrival, start + 900)]
 
-    ranks = [in_steps(functools.partial(events, own), 4) for own in arrivals]
-    return make_statements(job_of(folder, *ranks))[0]
+    ranks = [make_steps(functools.partial(events, own), 4) for own in arrivals]
+    return make_statements(make_job(folder, *ranks))[0]
 
 
 @pytest.mark.parametrize(
@@ -240,7 +240,7 @@ def test_late_ranks_are_named_if_they_are_late_in_all_steps(
     assert found.values.get("ranks") == late
 
 
-def late_by_turns(folder, first_steps, uses_gpu=False):
+def make_job_late_by_turns(folder, first_steps, uses_gpu=False):
     """Return a job of two ranks whose traces start at these steps.
 
     The ranks are late by 100 us in turn; the clock of rank 1 is 7 us ahead.
@@ -262,17 +262,17 @@ def late_by_turns(folder, first_steps, uses_gpu=False):
 
 @pytest.mark.parametrize("first_steps", [(0, 0), (0, 1), (3, 1)])
 def test_calls_of_the_same_step_belong_together(tmp_path, first_steps):
-    job = late_by_turns(tmp_path, first_steps)
+    job = make_job_late_by_turns(tmp_path, first_steps)
     assert job.alignment.clocks[1].offset_ns == 7000
     assert job.alignment.num_unmatched == 0
     for rank in (0, 1):
         expected = [0 if number % 2 == rank else 100 for number in job.steps]
-        assert part_us(job, rank, "waits_for_ranks") == expected
+        assert find_part_us(job, rank, "waits_for_ranks") == expected
     assert kinds(job)[0] == "kineto-mixed"
 
 
 def test_gpus_whose_traces_start_at_different_steps_are_not_judged(tmp_path):
-    found = kinds(late_by_turns(tmp_path, (0, 1), uses_gpu=True))
+    found = kinds(make_job_late_by_turns(tmp_path, (0, 1), uses_gpu=True))
     assert found[:2] == ["kineto-inconclusive", "kineto-first-steps"]
 
 
@@ -283,8 +283,8 @@ def test_waiting_for_a_rank_that_waits_counts_for_the_late_rank(tmp_path):
         return [broadcast, gloo(start + second, start + 600)]
 
     times = [(100, 500, 520), (500, 501, 505), (100, 110, 120)]
-    ranks = [in_steps(functools.partial(events, *own), 4) for own in times]
-    late = make_statements(job_of(tmp_path, *ranks))[0]
+    ranks = [make_steps(functools.partial(events, *own), 4) for own in times]
+    late = make_statements(make_job(tmp_path, *ranks))[0]
     assert late.kind == "kineto-late"
     assert late.values["ranks"] == ["1"]
 
@@ -308,7 +308,7 @@ def test_parts_agree_with_counting_every_microsecond(tmp_path):
             start = 100 * number + generator.randrange(60)
             events.append(gloo(start, 100 * number + 90))
         ranks.append(events)
-    job = job_of(tmp_path, *ranks)
+    job = make_job(tmp_path, *ranks)
     for rank in (0, 1):
         names = {"aten::mm": set(), "gloo:all_reduce": set()}
         for entry in ranks[rank][3:]:
@@ -323,24 +323,24 @@ def test_parts_agree_with_counting_every_microsecond(tmp_path):
             assert round(split.exposed_s * 1e6) == len(exchanges - computes)
 
 
-def calls_in_steps(num_steps=3, shift=0, calls=1):
+def make_steps_with_calls(num_steps=3, shift=0, calls=1):
     """Return steps with short calls; each step's calls are later by `shift` us."""
 
     def events(start):
         starts = [start + 100 * call + shift * start // 1000 for call in range(calls)]
         return [gloo(moved + 400, moved + 450) for moved in starts]
 
-    return in_steps(events, num_steps)
+    return make_steps(events, num_steps)
 
 
 @pytest.mark.parametrize(
     "ranks, doubt",
     [
-        ([calls_in_steps(2)] * 2, "few-steps"),
-        ([calls_in_steps()], "ranks-missing"),
-        ([calls_in_steps(), calls_in_steps(shift=200)], "clocks"),
-        ([calls_in_steps(calls=0)] * 2, "clocks"),
-        ([calls_in_steps(calls=2), calls_in_steps()], "unmatched"),
+        ([make_steps_with_calls(2)] * 2, "few-steps"),
+        ([make_steps_with_calls()], "ranks-missing"),
+        ([make_steps_with_calls(), make_steps_with_calls(shift=200)], "clocks"),
+        ([make_steps_with_calls(calls=0)] * 2, "clocks"),
+        ([make_steps_with_calls(calls=2), make_steps_with_calls()], "unmatched"),
     ],
 )
 def test_inconclusive_traces(tmp_path, ranks, doubt):
@@ -351,16 +351,16 @@ def test_inconclusive_traces(tmp_path, ranks, doubt):
 
 def test_calls_of_nccl_without_kernels_are_named(tmp_path):
     nccl = event("nccl:all_reduce", "user_annotation", 0, 5)
-    job = job_of(tmp_path, [*in_steps(lambda start: []), nccl])
+    job = make_job(tmp_path, [*make_steps(lambda start: []), nccl])
     assert "kineto-no-kernels" in kinds(job)
 
 
 def test_one_rank_has_no_verdict_about_waiting(tmp_path):
-    job = job_of(tmp_path, in_steps(lambda start: []))
+    job = make_job(tmp_path, make_steps(lambda start: []))
     assert kinds(job) == ["kineto-one-rank"]
 
 
-def bad_files(folder):
+def list_bad_files(folder):
     """Return the sources of traces that cannot be used."""
     steps = [step(1, 0, 10)]
     whole = gzip.compress(json.dumps({"traceEvents": steps * 999}).encode())
@@ -392,7 +392,7 @@ def bad_files(folder):
 
 def test_bad_files_give_one_line_each(tmp_path, capsys):
     num_files = 0
-    for sources in bad_files(tmp_path):
+    for sources in list_bad_files(tmp_path):
         assert inspect.main([str(source) for source in sources]) == 1, sources
         captured = capsys.readouterr()
         assert captured.out == ""
@@ -421,11 +421,11 @@ def test_an_endless_value_does_not_fill_the_memory(tmp_path, monkeypatch):
 
 
 def test_impossible_times_are_counted(tmp_path):
-    events = in_steps(lambda start: [])
+    events = make_steps(lambda start: [])
     for wrong in (1e300, "1", None, True):
         events.append({**operator(0, 5), "ts": wrong})
     events.append({**operator(0, 5), "dur": -1})
-    job = job_of(tmp_path, [*events, "no event"])
+    job = make_job(tmp_path, [*events, "no event"])
     assert job.traces[0].num_left_out == 4
 
 

@@ -68,7 +68,7 @@ COLLECTIVES = ("CollectiveReduceV2", "_NcclBroadcastSend")
 RECEIVES = ("_Recv", "_HostRecv")
 
 
-def activity_at(kernels, at):
+def find_activity(kernels, at):
     """Return each (tower, phase) that is active in a millisecond."""
     found = set()
     for k in kernels:
@@ -83,7 +83,7 @@ def activity_at(kernels, at):
     return found
 
 
-def part_at(active, tower):
+def find_part(active, tower):
     for phase in COMPUTE:
         if (tower, phase) in active:
             return phase
@@ -129,7 +129,7 @@ def test_the_parts_equal_the_oracles(seed):
     traced, num_towers = random_step(random.Random(seed))
     found = phases.split(traced, num_towers)
     grid = [
-        activity_at(traced.kernels, at)
+        find_activity(traced.kernels, at)
         for at in range(traced.start_ns // MS, traced.end_ns // MS)
     ]
 
@@ -144,7 +144,7 @@ def test_the_parts_equal_the_oracles(seed):
     exchanging = times(None, EXCHANGE)
     for tower in found["towers"]:
         number = tower["tower"]
-        parts = [part_at(active, number) for active in grid]
+        parts = [find_part(active, number) for active in grid]
         assert tower["parts"] == {name: seconds(parts.count(name)) for name in PARTS}
         whole = math.fsum(tower["parts"].values())
         assert whole == pytest.approx(found["seconds"], rel=1e-12)

@@ -9,8 +9,14 @@ from rnn_scaling.records.step_parts import CONTROL_FLOW, OTHER
 from tests.support import forked
 from tests.support.configs import resolve
 from tests.support.gpu_graph import trace
-from tests.support.step_probe import TINY, Probe, by_type, count_two_towers, every
-from tests.support.training import local_engine
+from tests.support.step_probe import (
+    TINY,
+    Probe,
+    count_by_type,
+    count_two_towers,
+    trace_all_kernels,
+)
+from tests.support.training import make_local_engine
 
 LENGTHS = (2, 3, 5)
 LOOPS = ("While", "StatelessWhile", *CONTROL_FLOW)
@@ -52,7 +58,7 @@ def probe(devices):
     return functools.cache(lambda number, **options: Probe(devices[:number], **options))
 
 
-def by_phase(step, phase):
+def count_by_phase(step, phase):
     return sum(kernel.phase == phase for kernel in step.kernels)
 
 
@@ -71,10 +77,10 @@ def test_kernels_grow_with_the_length_by_the_loops_bodies(probe, encoder):
     for n in LENGTHS:
         options = {"model": "lm", "tgt_max_len": n}
         steps += probe(1, encoder_type=encoder, **options).every(1)
-    forward = line([by_phase(step, "forward") for step in steps])
-    backward = line([by_phase(step, "backward") for step in steps])
+    forward = line([count_by_phase(step, "forward") for step in steps])
+    backward = line([count_by_phase(step, "backward") for step in steps])
     total = line([len(step.kernels) for step in steps])
-    loops = line([by_type(step)["LoopCond"] for step in steps])
+    loops = line([count_by_type(step)["LoopCond"] for step in steps])
     if encoder == "dynamic_rnn":
         # The cell has a loop forward and a loop backward, each with dozens of small
         # kernels per iteration.
@@ -85,8 +91,8 @@ def test_kernels_grow_with_the_length_by_the_loops_bodies(probe, encoder):
         # The cell has one BlockLSTM forward, and a loop of small kernels backward.
         assert loops == (1, 1)
         assert forward[1] == 0
-        assert all(by_type(step)["BlockLSTM"] == 1 for step in steps)
-        gradients = [by_type(step)["LSTMBlockCellGrad"] for step in steps]
+        assert all(count_by_type(step)["BlockLSTM"] == 1 for step in steps)
+        gradients = [count_by_type(step)["LSTMBlockCellGrad"] for step in steps]
         assert line(gradients) == (0, 1)
     assert total[1] == forward[1] + backward[1]
 
@@ -112,7 +118,7 @@ def test_counts_agree_with_the_statistics_of_a_session(tf, probe, devices):
     v1 = tf.compat.v1
     config = resolve({**TINY, **LOOP, "num_devices": 2})
     with tf.Graph().as_default() as graph:
-        built = benchmark.build(config, local_engine(devices[:2]))
+        built = benchmark.build(config, make_local_engine(devices[:2]))
         results, _ = built._function()
         start = v1.global_variables_initializer()
     metadata = v1.RunMetadata()
@@ -125,7 +131,9 @@ def test_counts_agree_with_the_statistics_of_a_session(tf, probe, devices):
         session.run(results)
         session.run(results, options=full, run_metadata=metadata)
         nodes = operators.index_nodes(metadata.partition_graphs)
-        traced = by_type(every(lambda: session.run(results), nodes, 1)[0])
+        traced = count_by_type(
+            trace_all_kernels(lambda: session.run(results), nodes, 1)[0]
+        )
     statistics = Counter()
     for device in metadata.step_stats.dev_stats:
         for each in device.node_stats:
@@ -144,7 +152,7 @@ def test_counts_agree_with_the_statistics_of_a_session(tf, probe, devices):
     partitions = Counter(node.type for node in nodes.values())
     assert all(traced[kind] == partitions[kind] for kind in NOT_IN_STATISTICS)
 
-    function = by_type(probe(2, **LOOP).every(1)[0])
+    function = count_by_type(probe(2, **LOOP).every(1)[0])
     assert set((function - traced) + (traced - function)) <= AROUND
 
 
@@ -157,7 +165,7 @@ def test_two_processes_count_the_same_whatever_their_threads():
 def test_every_kernel_except_plumbing_has_an_owner_and_steps_are_equal(probe, name):
     options = {**FUSED, "variable_update": name, **MODES[name]}
     first, second = probe(2, **options).every(2)
-    assert by_type(first) == by_type(second)
+    assert count_by_type(first) == count_by_type(second)
     assert len(first.kernels) == len(second.kernels)
     others = [kernel for kernel in first.kernels if kernel.phase == OTHER]
     types = Counter(kernel.type for kernel in others if kernel.tower is None)

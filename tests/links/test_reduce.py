@@ -10,7 +10,7 @@ ALGORITHMS = ("collective", "xring", "rechd", "pscpu", "hierarchical")
 SIZES = (4, 44, 4096, 4 * 100_003)
 
 
-def function_of(name, devices):
+def build_function(name, devices):
     module = registry.load(registry.ALL_REDUCES, name.partition("#")[0])
     return module.build(devices, int(name.partition("#")[2] or 1))
 
@@ -25,7 +25,7 @@ def add(tensors, _devices=None):
 def test_every_algorithm_gives_the_exact_sum_at_every_size(devices, name):
     told = []
     found = reduce.measure(
-        function_of(name, devices),
+        build_function(name, devices),
         name,
         devices,
         SIZES,

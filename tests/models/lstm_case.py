@@ -77,7 +77,7 @@ def results(tf, run, stack, weights, inputs, lengths, state):
     return {name: tf.cast(value, inputs.dtype) for name, value in named.items()}
 
 
-def results_of_constants(tf, run, stack, case, lengths):
+def compute_results_of_constants(tf, run, stack, case, lengths):
     """Return the `results` of a case; every shape is known."""
     weights = [tuple(map(tf.constant, of_cell)) for of_cell in case.weights]
     arrays = [
@@ -88,7 +88,7 @@ def results_of_constants(tf, run, stack, case, lengths):
     return results(tf, run, stack, weights, *arrays)
 
 
-def traced(tf, run, stack, case, num_steps=None):
+def trace_results(tf, run, stack, case, num_steps=None):
     """Return lengths -> `results` of a case, traced once without B, and T if None."""
     dtype = tf.as_dtype(case.inputs.dtype)
     signature = [
@@ -112,7 +112,9 @@ def traced(tf, run, stack, case, num_steps=None):
 
 def reference_results(tf, stack, case, lengths):
     """Return the `results` of the reference."""
-    return results_of_constants(tf, stacks.build_reference(stack), stack, case, lengths)
+    return compute_results_of_constants(
+        tf, stacks.build_reference(stack), stack, case, lengths
+    )
 
 
 def assert_near(got, want, tolerance):

@@ -12,7 +12,7 @@ from tests.models.test_nmt_attention import (
     NORMALIZED,
     TINY,
     trace,
-    traced,
+    trace_network,
 )
 from tests.models.test_workloads import assert_equal, make_inputs
 
@@ -25,14 +25,14 @@ ODD = {"num_units": 11, "embedding_dim": 9}
 
 
 @functools.cache
-def by_tensorflow(tf, config):
+def compute_by_tensorflow(tf, config):
     """Return the kernel's name and the results of TensorFlow's own operators."""
     inputs = make_inputs(tf, config)
-    return inputs[0].kernels["decoder_kernel"], traced(tf, inputs)
+    return inputs[0].kernels["decoder_kernel"], trace_network(tf, inputs)
 
 
 @functools.cache
-def packed(tf, config):
+def build_packed(tf, config):
     """Return the inputs and the graph of this project's operators."""
     inputs = make_inputs(tf, config)
     return inputs, trace(tf, inputs)
@@ -60,10 +60,10 @@ def test_decoders_agree_with_tensorflow(
         compute_dtype=dtype,
         decoder_type="cudnn_lstm",
     )
-    inputs, step = packed(tf, config)
+    inputs, step = build_packed(tf, config)
     got = step(*inputs[1:])
     monkeypatch.setattr(operators, "is_usable", lambda dtype: False)
-    plain_kernel, want = by_tensorflow(tf, config)
+    plain_kernel, want = compute_by_tensorflow(tf, config)
     assert inputs[0].kernels["decoder_kernel"] != plain_kernel
     assert_equal(got, want, 2e-5 if dtype == "float32" else 0.1)
 

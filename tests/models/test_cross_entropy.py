@@ -26,7 +26,7 @@ def arguments(tf, scale=1.0):
     return hidden, projection, labels, weights
 
 
-def stock(tf, hidden, projection, labels, weights, smoothing=0.0):
+def compute_by_definition(tf, hidden, projection, labels, weights, smoothing=0.0):
     """Compute the loss by its definition: the target is a distribution."""
     target = (1 - smoothing) * tf.one_hot(labels, V) + smoothing / V
     losses = tf.nn.softmax_cross_entropy_with_logits(target, hidden @ projection)
@@ -60,7 +60,9 @@ def assert_loss_is_tensorflows(tf, num_words, scale=1.0):
     fused = tf.function(
         lambda *args: value_and_gradients(tf, total, *args), signature, autograph=False
     )
-    want = value_and_gradients(tf, lambda *args: stock(tf, *args), *inputs)
+    want = value_and_gradients(
+        tf, lambda *args: compute_by_definition(tf, *args), *inputs
+    )
     assert_close(fused(*inputs), want, rtol=2e-6)
 
 
@@ -86,7 +88,12 @@ def test_a_bias_is_added_to_the_logits_and_gets_its_gradient(
     ones = tf.concat([hidden, tf.ones([N, 1])], axis=1)
     extended = tf.concat([projection, bias[None]], axis=0)
     loss, d_hidden, d_extended = value_and_gradients(
-        tf, lambda *args: stock(tf, *args), ones, extended, labels, weights
+        tf,
+        lambda *args: compute_by_definition(tf, *args),
+        ones,
+        extended,
+        labels,
+        weights,
     )
     assert_close(got, [loss, d_hidden[:, :-1], d_extended[:-1], d_extended[-1]], 2e-6)
 
@@ -137,7 +144,9 @@ def test_reduced_precision_rounds_only_the_products(
     """Errors are a few units of the last place (2**-8, 2**-11)."""
     monkeypatch.setattr(cross_entropy, "MAX_LOGITS", max_logits)
     hidden, *others = arguments(tf)
-    want = value_and_gradients(tf, lambda *args: stock(tf, *args), hidden, *others)
+    want = value_and_gradients(
+        tf, lambda *args: compute_by_definition(tf, *args), hidden, *others
+    )
     got = value_and_gradients(tf, total, tf.cast(hidden, dtype), *others)
     assert [x.dtype for x in got] == [tf.float32, tf.as_dtype(dtype), tf.float32]
     assert_close([tf.cast(x, tf.float32) for x in got], want, rtol)
@@ -157,5 +166,7 @@ def test_a_smoothed_and_a_tied_loss_agree_with_the_definition(
         return outcome.loss_sum
 
     inputs = arguments(tf)
-    want = value_and_gradients(tf, lambda *args: stock(tf, *args, SMOOTHING), *inputs)
+    want = value_and_gradients(
+        tf, lambda *args: compute_by_definition(tf, *args, SMOOTHING), *inputs
+    )
     assert_close(value_and_gradients(tf, loss, *inputs), want, rtol=2e-6)

@@ -42,7 +42,7 @@ def read_buffer(buffer, gates, input_dim, units, num_layers, num_directions):
     return cells
 
 
-def cudnns_gru(cell, words, h):
+def compute_cudnn_gru(cell, words, h):
     """Compute one sentence in one pseudo-layer: words [T, D] -> outputs [T, U], h.
 
     Source: NVIDIA, cuDNN API reference, cudnnRNNMode_t, CUDNN_GRU.
@@ -58,7 +58,7 @@ def cudnns_gru(cell, words, h):
     return np.array(outputs), h
 
 
-def cudnns_lstm(cell, words, c, h):
+def compute_cudnn_lstm(cell, words, c, h):
     """Compute one sentence in one pseudo-layer: words [T, D] -> outputs [T, U], c, h.
 
     Source: NVIDIA, cuDNN API reference, cudnnRNNMode_t, CUDNN_LSTM.
@@ -80,8 +80,8 @@ def cudnns_lstm(cell, words, c, h):
 
 
 EQUATIONS = {
-    "lstm": (4, cudnns_lstm),
-    "gru": (3, cudnns_gru),
+    "lstm": (4, compute_cudnn_lstm),
+    "gru": (3, compute_cudnn_gru),
 }  # gates of a cell, and what they do
 every_cell = pytest.mark.parametrize("cell", EQUATIONS)
 
@@ -152,12 +152,12 @@ def test_the_buffer_in_cudnns_equations_gives_the_reference(
 def trace(tf, stack, case, lengths, run=None):
     """Return the kernel's graph and `lstm_case.results` in it; nothing runs."""
     with tf.Graph().as_default() as graph, tf.device("/device:GPU:0"):
-        return graph, lstm_case.results_of_constants(
+        return graph, lstm_case.compute_results_of_constants(
             tf, run or cudnn.build(stack), stack, case, lengths
         )
 
 
-def the_only(graph, op_type):
+def find_only(graph, op_type):
     [op] = (op for op in graph.get_operations() if op.type == op_type)
     return op
 
@@ -177,8 +177,8 @@ def test_one_call_for_all_layers_with_the_right_shapes_and_gradients(
     case = lstm_case.make_case(stack)
     graph, named = trace(tf, stack, case, lstm_case.UNEQUAL)
     call, backward = (
-        the_only(graph, "CudnnRNNV3"),
-        the_only(graph, "CudnnRNNBackpropV3"),
+        find_only(graph, "CudnnRNNV3"),
+        find_only(graph, "CudnnRNNBackpropV3"),
     )
     for op in (call, backward):
         assert op.get_attr("direction") == b"bidirectional"
@@ -215,7 +215,7 @@ def test_the_call_is_batch_major_unless_tracing_shows_full_sentences(
         if lengths is not None:
             tensor = tf.constant(lengths)
         cudnn.build(stack)(case.weights, tf.constant(case.inputs), tensor, None, None)
-    call = the_only(graph, "CudnnRNNV3")
+    call = find_only(graph, "CudnnRNNV3")
     is_full = lengths == lstm_case.EQUAL
     assert call.get_attr("time_major") == (time_major and is_full)
     sizes = (lstm_case.NUM_STEPS, lstm_case.BATCH)
@@ -231,7 +231,7 @@ def test_the_call_is_batch_major_unless_tracing_shows_full_sentences(
 def test_the_call_takes_the_buffer_of_all_weights(tf):
     stack = lstm_case.make_stack(2, 2)
     graph, _ = trace(tf, stack, lstm_case.make_case(stack), lstm_case.UNEQUAL)
-    assert the_only(graph, "CudnnRNNV3").inputs[3].shape == [num_params(stack)]
+    assert find_only(graph, "CudnnRNNV3").inputs[3].shape == [num_params(stack)]
     # They end the process with cuDNN 8.1 and later.
     assert not [op for op in graph.get_operations() if "Canonical" in op.type]
 
@@ -243,5 +243,5 @@ def test_each_tower_draws_another_dropout(tf):
     seeds = set()
     for _ in range(2):
         graph, _ = trace(tf, stack, case, lstm_case.EQUAL, run)
-        seeds.add(the_only(graph, "CudnnRNNV3").get_attr("seed2"))
+        seeds.add(find_only(graph, "CudnnRNNV3").get_attr("seed2"))
     assert len(seeds) == 2

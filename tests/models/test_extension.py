@@ -53,7 +53,7 @@ def test_layers_of_odd_sizes_agree_with_the_reference(
     want = lstm_case.reference_results(tf, stack, case, lengths)
     module = gru_steps if cell == "gru" else block_lstm
     cast = dataclasses.replace(stack, dtype=dtype)
-    got = lstm_case.traced(tf, module.build(cast), cast, case)(lengths)
+    got = lstm_case.trace_results(tf, module.build(cast), cast, case)(lengths)
     assert "packed" in module.kernel_name(cast)
     lstm_case.assert_near(got, want, TOLERANCES[dtype])
 
@@ -159,7 +159,7 @@ def copied(library, monkeypatch, tmp_path):
     return copy
 
 
-def results_of(library):
+def list_results(library):
     return sorted(
         path.name.removeprefix(f"{library.name}.")
         for path in library.parent.glob("*.tested")
@@ -184,7 +184,7 @@ def test_each_instruction_set_is_tested_once_before_it_is_used(
         assert operators.find_instruction_set() == variant
     operators.test.cache_clear()  # another process
     assert operators.find_instruction_set() == variant
-    assert (len(calls), results_of(copied)) == (1, [f"{variant}.tested"])
+    assert (len(calls), list_results(copied)) == (1, [f"{variant}.tested"])
 
 
 @pytest.mark.parametrize("is_read_only", [False, True])
@@ -200,7 +200,7 @@ def test_operators_that_differ_are_not_used(
     assert [operators.find_instruction_set() for _ in range(2)] == [None, None]
     warning = capsys.readouterr().err
     assert warning.count("\n") == 1 and "lstm float32" in warning
-    assert bool(results_of(copied)) != is_read_only
+    assert bool(list_results(copied)) != is_read_only
     monkeypatch.setattr(operators_check, "TOLERANCES", {"float32": 1.0})
     operators.test.cache_clear()
     # The next process reads the stored result.
@@ -217,7 +217,7 @@ def test_a_shortage_of_memory_while_they_are_tested_is_not_kept(
         patched.setattr(operators_check, "_compare_all", short)
         operators._warn_once.cache_clear()
         assert operators.find_instruction_set() is None
-        assert "no memory" in capsys.readouterr().err and not results_of(copied)
+        assert "no memory" in capsys.readouterr().err and not list_results(copied)
     operators.test.cache_clear()
     assert operators.find_instruction_set()
 

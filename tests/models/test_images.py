@@ -19,7 +19,7 @@ def applications(tf):
     return module
 
 
-def small(applications, model="resnet50", **options):
+def build_small(applications, model="resnet50", **options):
     config = ModelConfig(model=model, **options)
     return applications.KerasClassifier(config, SIZE, NUM_CLASSES)
 
@@ -32,13 +32,13 @@ def batch_of(data_format="NHWC"):
     return ImageBatch(images.transpose(axes), labels)
 
 
-def values_of(workload):
+def make_values(workload):
     from rnn_scaling.models.workload import make_first_values
 
     return make_first_values([*workload.variables, *workload.moving], seed=1)
 
 
-def traced(tf, workload, data_format="NHWC"):
+def trace_step(tf, workload, data_format="NHWC"):
     """Return our step of one batch, its arguments and its graph."""
     batch = batch_of(data_format)
     names = [spec.name for spec in workload.variables]
@@ -50,7 +50,7 @@ def traced(tf, workload, data_format="NHWC"):
         return outcome.loss_sum, dict(zip(names, gradients)), outcome.moving
 
     arguments = (
-        {n: tf.constant(v) for n, v in values_of(workload).items()},
+        {n: tf.constant(v) for n, v in make_values(workload).items()},
         ImageBatch(*map(tf.constant, batch)),
     )
     return step, arguments, step.get_concrete_function(*arguments).graph
@@ -60,8 +60,8 @@ def traced(tf, workload, data_format="NHWC"):
 def test_a_step_agrees_with_keras_own_model(tf, applications, by_keras, data_format):
     """VGG-16 has no batch normalization, which amplifies the rounding of three images."""
     want, want_gradients = by_keras
-    workload = small(applications, "vgg16", data_format=data_format)
-    loss, gradients = by_our_step(tf, workload, data_format)
+    workload = build_small(applications, "vgg16", data_format=data_format)
+    loss, gradients = compute_by_our_step(tf, workload, data_format)
     np.testing.assert_allclose(loss, want, rtol=1e-5)
     compared = zip(gradients.items(), want_gradients)
     if data_format == "NCHW":
@@ -72,10 +72,10 @@ def test_a_step_agrees_with_keras_own_model(tf, applications, by_keras, data_for
         np.testing.assert_allclose(got, gradient, rtol=0, atol=atol, err_msg=name)
 
 
-def by_our_step(tf, workload, data_format):
+def compute_by_our_step(tf, workload, data_format):
     """Return the loss and the gradients {name: tensor} of one batch."""
-    step, arguments, graph = traced(tf, workload, data_format)
-    assert traced_flops(graph) == training_flops(workload) * BATCH_SIZE
+    step, arguments, graph = trace_step(tf, workload, data_format)
+    assert count_flops(graph) == training_flops(workload) * BATCH_SIZE
     loss, gradients, _ = step(*arguments)
     return loss.numpy(), gradients
 
@@ -83,12 +83,12 @@ def by_our_step(tf, workload, data_format):
 @pytest.fixture(scope="module")
 def by_keras(tf, applications):
     """Return the loss and the gradients of Keras' own VGG-16 for the same batch."""
-    results = trained_by_keras(tf, small(applications, "vgg16"))
+    results = compute_by_keras(tf, build_small(applications, "vgg16"))
     gc.collect()  # the model's hundreds of MB
     return results
 
 
-def trained_by_keras(tf, workload):
+def compute_by_keras(tf, workload):
     import keras
 
     model = keras.applications.VGG16(
@@ -98,7 +98,7 @@ def trained_by_keras(tf, workload):
         classifier_activation=None,
     )
     variables = model.trainable_variables
-    for variable, (name, value) in zip(variables, values_of(workload).items()):
+    for variable, (name, value) in zip(variables, make_values(workload).items()):
         assert name == variable.path
         variable.assign(value)
     batch = batch_of()
@@ -112,9 +112,9 @@ def trained_by_keras(tf, workload):
 
 def test_a_traced_step_has_bfloat16_products_and_float32_statistics(tf, applications):
     """No variable of the model has a value."""
-    workload = small(applications, compute_dtype="bfloat16")
+    workload = build_small(applications, compute_dtype="bfloat16")
     assert all(variable._value is None for variable in workload.model.variables)
-    step, arguments, graph = traced(tf, workload)
+    step, arguments, graph = trace_step(tf, workload)
     loss, gradients, moving = step.get_concrete_function(*arguments).structured_outputs
     assert {value.dtype for value in [loss, *moving.values(), *gradients.values()]} == {
         tf.float32
@@ -122,7 +122,7 @@ def test_a_traced_step_has_bfloat16_products_and_float32_statistics(tf, applicat
     assert {
         op.inputs[0].dtype for op in graph.get_operations() if op.type == "Conv2D"
     } == {tf.bfloat16}
-    assert traced_flops(graph) == training_flops(workload) * BATCH_SIZE
+    assert count_flops(graph) == training_flops(workload) * BATCH_SIZE
 
 
 def training_flops(workload):
@@ -138,7 +138,7 @@ def training_flops(workload):
     return sum(flops)
 
 
-def traced_flops(graph):
+def count_flops(graph):
     """Return 2 FLOPs per multiply-add of convolutions, their gradients and products.
 
     Operators whose results are not read, such as the gradient of the images, do not count.

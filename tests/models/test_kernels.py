@@ -70,12 +70,12 @@ def load_where_it_runs(tf, module, cell):
 
 
 @functools.cache
-def traced(tf, module, cell, num_layers, num_directions, time_major):
+def trace_kernel(tf, module, cell, num_layers, num_directions, time_major):
     """Return the kernel in one tf.function for sentences of any lengths."""
     stack = lstm_case.make_stack(
         num_layers, num_directions, time_major=time_major, unit_type=cell
     )
-    return lstm_case.traced(
+    return lstm_case.trace_results(
         tf,
         load_where_it_runs(tf, module, cell).build(stack),
         stack,
@@ -112,7 +112,9 @@ def test_parity(
     """Large time-major graphs run after TensorFlow's rewrites, other graphs as built."""
     if not (num_layers == num_directions == 2 and time_major):
         request.getfixturevalue("as_built")
-    got = traced(tf, module, cell, num_layers, num_directions, time_major)(lengths)
+    got = trace_kernel(tf, module, cell, num_layers, num_directions, time_major)(
+        lengths
+    )
     _, want = reference(tf, cell, num_layers, num_directions, time_major, lengths)
     lstm_case.assert_near(got, want, TOLERANCES["float32"])
 
@@ -138,7 +140,7 @@ def test_the_loop_takes_all_steps_of_padded_sentences(
         return step(self, x, state, weights)
 
     for steps in (lstm_case.NUM_STEPS, None):
-        got = lstm_case.traced(tf, dynamic_rnn.build(stack), stack, case, steps)(
+        got = lstm_case.trace_results(tf, dynamic_rnn.build(stack), stack, case, steps)(
             lengths
         )
         lstm_case.assert_near(got, want, TOLERANCES["float32"])
@@ -177,7 +179,9 @@ def test_reduced_precision_is_close_to_float32(tf, module, cell, dtype):
     sizes = (2, 1) if cell == "lstm" else (1, 1)
     case, want = reference(tf, cell, *sizes, True, lstm_case.UNEQUAL)
     stack = lstm_case.make_stack(*sizes, dtype=dtype, unit_type=cell)
-    got = lstm_case.traced(tf, kernel.build(stack), stack, case)(lstm_case.UNEQUAL)
+    got = lstm_case.trace_results(tf, kernel.build(stack), stack, case)(
+        lstm_case.UNEQUAL
+    )
     factor = 3 if cell == "layer_norm_lstm" else 1
     assert lstm_case.assert_near(got, want, TOLERANCES[dtype] * factor) > 0
 
@@ -196,7 +200,9 @@ def test_dropout_agrees_with_the_reference(tf, module, cell):
     case = lstm_case.make_case(stack)
     kernel = load_where_it_runs(tf, module, cell)
     want = lstm_case.reference_results(tf, stack, case, lstm_case.UNEQUAL)
-    got = lstm_case.traced(tf, kernel.build(stack), stack, case)(lstm_case.UNEQUAL)
+    got = lstm_case.trace_results(tf, kernel.build(stack), stack, case)(
+        lstm_case.UNEQUAL
+    )
     lstm_case.assert_near(got, want, TOLERANCES["float32"])
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from rnn_scaling.models import workload, workloads
-from tests.models.test_workloads import assert_equal, gradients_of, make_inputs
+from tests.models.test_workloads import assert_equal, compute_gradients, make_inputs
 from tests.support.training import MODEL
 
 TINY = dataclasses.replace(
@@ -30,17 +30,17 @@ GNMT = {
 }
 
 
-def loss_and_gradients(tf, inputs):
+def compute_loss_and_gradients(tf, inputs):
     """Run the network in Python, step by step."""
     network, dense, rows, batch = inputs
 
     def loss(dense, rows):
         return network.forward(dense, rows, batch, tf.constant((1, 2))).loss_sum
 
-    return gradients_of(tf, loss, dense, rows)
+    return compute_gradients(tf, loss, dense, rows)
 
 
-def traced(tf, inputs):
+def trace_network(tf, inputs):
     """Run `loss_and_gradients` in a graph without static lengths and batch size."""
     return trace(tf, inputs)(*inputs[1:])
 
@@ -86,7 +86,7 @@ def trace(tf, inputs):
 )
 def test_a_graph_without_static_lengths_computes_the_same(tf, options):
     inputs = make_inputs(tf, dataclasses.replace(TINY, **options))
-    assert_equal(traced(tf, inputs), loss_and_gradients(tf, inputs))
+    assert_equal(trace_network(tf, inputs), compute_loss_and_gradients(tf, inputs))
 
 
 @pytest.mark.parametrize(
@@ -96,8 +96,8 @@ def test_bfloat16_rounds_only_the_products(tf, options):
     config = dataclasses.replace(TINY, **options)
     rounded = make_inputs(tf, dataclasses.replace(config, compute_dtype="bfloat16"))
     assert_equal(
-        loss_and_gradients(tf, rounded),
-        loss_and_gradients(tf, make_inputs(tf, config)),
+        compute_loss_and_gradients(tf, rounded),
+        compute_loss_and_gradients(tf, make_inputs(tf, config)),
         tolerance=0.2,
     )
 
@@ -110,7 +110,9 @@ def test_with_dropout_both_decoders_draw_the_same_zeros(tf, attention):
         make_inputs(tf, dataclasses.replace(config, decoder_type=decoder_type))
         for decoder_type in ("cudnn_lstm", "dynamic_rnn")
     )
-    assert_equal(loss_and_gradients(tf, fused), loss_and_gradients(tf, plain))
+    assert_equal(
+        compute_loss_and_gradients(tf, fused), compute_loss_and_gradients(tf, plain)
+    )
 
 
 def test_the_first_values_of_gnmt_v2_follow_its_sources(tf):

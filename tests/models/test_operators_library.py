@@ -10,7 +10,7 @@ import pytest
 
 from rnn_scaling.models import operators_check
 from rnn_scaling.models.extension import build, cache, library, operators, switch
-from tests.support.faults import alive, wait_until
+from tests.support.faults import is_alive, wait_until
 from tests.support.paths import ROOT
 
 LINKED = os.urandom(50_000)
@@ -44,7 +44,7 @@ def flip_200_bytes(file):
     file.write_bytes(content)
 
 
-def flip_one_bit_of_the_seal(file):
+def flip_one_bit_of_seal(file):
     content = bytearray(file.read_bytes())
     content[-5] ^= 1
     file.write_bytes(content)
@@ -71,7 +71,7 @@ DAMAGES = {
     "without its seal": lambda file: file.write_bytes(LINKED),
     "one byte more": lambda file: file.write_bytes(file.read_bytes() + b"\0"),
     "200 bytes": flip_200_bytes,
-    "the seal": flip_one_bit_of_the_seal,
+    "the seal": flip_one_bit_of_seal,
     "another build": replace_by_another_build,
     "folder": replace_by_folder,
     "fifo": replace_by_fifo,
@@ -194,7 +194,7 @@ def test_a_killed_build_leaves_no_compiler_and_the_next_build_removes_its_files(
     tf, killed_build, tmp_path, monkeypatch
 ):
     for pid in killed_build:
-        wait_until(lambda pid=pid: not alive(pid), f"{pid} is gone")
+        wait_until(lambda pid=pid: not is_alive(pid), f"{pid} is gone")
     sources, temporary = tmp_path / "sources", tmp_path / "temporary"
     assert not list(sources.iterdir())
     assert len(list(temporary.iterdir())) == 1

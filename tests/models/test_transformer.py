@@ -12,9 +12,9 @@ import pytest
 from rnn_scaling.models import stacks, transformer
 from rnn_scaling.models.workload import make_first_values
 from rnn_scaling.verification.reference import network
-from tests.models.test_nmt_attention import loss_and_gradients, traced
-from tests.models.test_workloads import assert_equal, gradients_of, make_inputs
-from tests.support.training import MAX_LEN, TRANSFORMER, workload_of
+from tests.models.test_nmt_attention import compute_loss_and_gradients, trace_network
+from tests.models.test_workloads import assert_equal, compute_gradients, make_inputs
+from tests.support.training import MAX_LEN, TRANSFORMER, build_workload
 
 NO_DROPOUT = (0, 0)
 
@@ -37,7 +37,7 @@ def test_loss_and_gradients_agree_with_float64(tf, options):
     """Sentences are padded; the reference computes each sentence separately."""
     config = dataclasses.replace(TRANSFORMER, **options)
     inputs = make_inputs(tf, config)
-    loss, gradients = loss_and_gradients(tf, inputs)
+    loss, gradients = compute_loss_and_gradients(tf, inputs)
     weights = {name: w.numpy().astype(np.float64) for name, w in inputs[1].items()}
     batch = {name: part.numpy().T for name, part in inputs[3]._asdict().items()}
     np.testing.assert_allclose(
@@ -70,8 +70,8 @@ def test_the_padding_changes_nothing(tf, inputs):
         )
     assert not np.array_equal(soiled.source, batch.source)
     assert_equal(
-        loss_and_gradients(tf, (workload, weights, rows, soiled)),
-        loss_and_gradients(tf, inputs),
+        compute_loss_and_gradients(tf, (workload, weights, rows, soiled)),
+        compute_loss_and_gradients(tf, inputs),
         tolerance=1e-5,
     )
 
@@ -92,7 +92,7 @@ def test_a_target_word_changes_nothing_before_it(tf, inputs, changed):
 
 
 def test_a_graph_without_static_lengths_computes_the_same(tf, inputs):
-    assert_equal(traced(tf, inputs), loss_and_gradients(tf, inputs))
+    assert_equal(trace_network(tf, inputs), compute_loss_and_gradients(tf, inputs))
 
 
 def test_bfloat16_rounds_only_the_products(tf, inputs):
@@ -100,7 +100,9 @@ def test_bfloat16_rounds_only_the_products(tf, inputs):
         tf, dataclasses.replace(TRANSFORMER, compute_dtype="bfloat16")
     )
     assert_equal(
-        loss_and_gradients(tf, rounded), loss_and_gradients(tf, inputs), tolerance=0.4
+        compute_loss_and_gradients(tf, rounded),
+        compute_loss_and_gradients(tf, inputs),
+        tolerance=0.4,
     )
 
 
@@ -110,7 +112,7 @@ def test_every_sublayer_and_the_words_of_both_sides_have_a_dropout(tf, monkeypat
     monkeypatch.setattr(
         stacks, "drop", lambda x, rate, seed, stream: streams.append(stream) or x
     )
-    loss_and_gradients(
+    compute_loss_and_gradients(
         tf, make_inputs(tf, dataclasses.replace(TRANSFORMER, dropout=0.5))
     )
     assert sorted(streams) == list(range(2 + 2 * 2 + 2 * 3))
@@ -119,7 +121,7 @@ def test_every_sublayer_and_the_words_of_both_sides_have_a_dropout(tf, monkeypat
 def test_first_values_are_distributed_like_the_authors(tf):
     """Expect rows of length 1, Glorot's range, gains of 1 and biases of 0."""
     config = dataclasses.replace(TRANSFORMER, num_units=64, filter_size=128)
-    values = make_first_values(workload_of(config).variables, seed=1)
+    values = make_first_values(build_workload(config).variables, seed=1)
     assert np.linalg.norm(values["embedding"], axis=1).mean() == pytest.approx(
         1.0, abs=0.1
     )
@@ -145,7 +147,7 @@ def test_rows_of_the_table_get_the_gradients_of_all_their_readers(tf):
             found, projection = look_up(dense["table"], ids)
             return tf.reduce_sum(tf.sin(found)) + tf.reduce_sum(projection**2)
 
-        return gradients_of(tf, of, {"table": table}, {})
+        return compute_gradients(tf, of, {"table": table}, {})
 
     plain = loss(lambda table, ids: (tf.gather(table, ids), table))
     assert_equal(

@@ -28,8 +28,8 @@ from tests.support.training import (
     MODEL,
     SMALL,
     TRANSFORMER,
+    build_workload,
     make_batches,
-    workload_of,
 )
 
 # tests/models/test_images.py tests the workloads of images.
@@ -57,7 +57,7 @@ def make_inputs(tf, model):
 
     The weights are large enough for gradients to be seen.
     """
-    workload = workload_of(model)
+    workload = build_workload(model)
     random = np.random.default_rng(0)
     arrays = {}
     for spec in workload.variables:
@@ -74,7 +74,7 @@ def make_inputs(tf, model):
     return workload, arrays, rows, batch
 
 
-def gradients_of(tf, loss, dense, rows):
+def compute_gradients(tf, loss, dense, rows):
     watched = {**dense, **rows}
     with tf.GradientTape() as tape:
         tape.watch(watched)
@@ -112,7 +112,7 @@ def test_dropout_follows_the_seed_and_changes_the_embedded_words(tf, model):
         def loss(dense, rows):
             return workload.forward(dense, rows, batch, tf.constant(seed)).loss_sum
 
-        return gradients_of(tf, loss, dense, rows)
+        return compute_gradients(tf, loss, dense, rows)
 
     (first, gradients), (again, _), (different, _) = map(step, ((1, 2), (1, 2), (1, 3)))
     assert float(first) == float(again) != float(different)
@@ -140,7 +140,7 @@ def test_padding_to_one_length_changes_positions_and_neither_loss_nor_gradients(
             lambda w, r, b: workload.forward(w, r, b, tf.constant([0, 0])).loss_sum,
             autograph=False,
         )
-        return gradients_of(
+        return compute_gradients(
             tf, lambda dense, rows: forward(dense, rows, batch), dense, rows
         )
 
@@ -189,7 +189,7 @@ PARAMETERS = [
 
 @pytest.mark.parametrize("options, count", PARAMETERS)
 def test_the_presets_have_their_numbers_of_parameters(tf, options, count):
-    variables = workload_of(ModelConfig(**options)).variables
+    variables = build_workload(ModelConfig(**options)).variables
     assert sum(int(np.prod(spec.shape)) for spec in variables) == count
 
 
@@ -205,7 +205,7 @@ def test_a_row_is_looked_up_for_each_position(tf, name):
 
 
 def test_initial_values_depend_only_on_seed_and_name(tf):
-    specs = {spec.name: spec for spec in workload_of(MODEL).variables}
+    specs = {spec.name: spec for spec in build_workload(MODEL).variables}
     first = specs["decoder/layer_0/kernel"]
     second = specs["decoder/layer_1/kernel"]
     kernel = make_initial_value(second, seed=1)
@@ -220,7 +220,7 @@ def test_initial_values_depend_only_on_seed_and_name(tf):
 
 def test_the_kernels_that_run_are_named(tf):
     config = dataclasses.replace(MODEL, decoder_type="dynamic_rnn")
-    assert workload_of(config).kernels == {
+    assert build_workload(config).kernels == {
         "encoder_kernel": "BlockLSTM + LSTMBlockCellGrad",
         "decoder_kernel": "tf.compat.v1.nn.dynamic_rnn",
     }
@@ -248,15 +248,15 @@ def test_the_losses_of_the_outputs_sum_to_the_fused_loss(tf, options):
         logits = workload.compute_outputs(dense, rows, batch, seed).logits
         return tf.reduce_sum(workload.compute_losses(logits, batch))
 
-    got = gradients_of(tf, separate, dense, rows)
-    assert_equal(got, gradients_of(tf, fused, dense, rows))
+    got = compute_gradients(tf, separate, dense, rows)
+    assert_equal(got, compute_gradients(tf, fused, dense, rows))
 
 
 # Words of each sentence: as few as keep a square apart from a sum.
 FEW_WORDS = 3
 
 
-def flops_of(graph):
+def count_flops(graph):
     """Count 2*M*K*N per product of [M, K] and [K, N]; a loop counts once per step.
 
     A product of one row sums the gradient of a bias and does not count.
@@ -271,7 +271,7 @@ def flops_of(graph):
             inner = op.inputs[0].shape[-2 if op.get_attr("adj_x") else -1]
             flops += 2 * inner * op.outputs[0].shape.num_elements()
         elif op.type in ("While", "StatelessWhile"):
-            flops += FEW_WORDS * flops_of(
+            flops += FEW_WORDS * count_flops(
                 graph._get_function(op.get_attr("body").name).graph
             )
     return flops
@@ -293,7 +293,7 @@ def test_flops_per_item_are_the_products_in_the_graph(tf, name, shape, monkeypat
         loss = workload.forward(dense, rows, batch, tf.constant([0, 0])).loss_sum
         return tf.gradients(loss, [*dense.values(), *rows.values()])
 
-    flops = flops_of(step.get_concrete_function(dense, rows).graph)
+    flops = count_flops(step.get_concrete_function(dense, rows).graph)
     positions = int(workload.count_batch(batch).positions)
     num_sides = len(workload.layout.sides)
     assert positions == num_sides * FEW_WORDS * BATCH_SIZE  # padding included

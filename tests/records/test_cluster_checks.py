@@ -5,7 +5,7 @@ import json
 import pytest
 
 from rnn_scaling.records import record
-from tests.support.records import changed, fields_of
+from tests.support.records import change_record, read_fields
 from tests.support.scaling_runs import cluster
 
 # Path of a changed value, the new value, and the start of the fault.
@@ -49,7 +49,7 @@ def test_a_record_of_several_processes_survives_json(tmp_path):
 
 @pytest.mark.parametrize("path, value, fault", FAULTS)
 def test_an_inconsistency_is_a_fault(path, value, fault):
-    fields = fields_of(cluster(3, 3000, batches=12))
+    fields = read_fields(cluster(3, 3000, batches=12))
     change(fields, path, value)
     with pytest.raises(record.RecordError) as refused:
         record.from_json(json.dumps(fields))
@@ -57,12 +57,12 @@ def test_an_inconsistency_is_a_fault(path, value, fault):
 
 
 def test_a_run_that_failed_or_lost_workers_keeps_its_measurements():
-    failed = fields_of(changed(cluster(3, 3000, batches=12), throughput={}))
+    failed = read_fields(change_record(cluster(3, 3000, batches=12), throughput={}))
     failed["status"] = "failed"
     failed["error"] = {"type": "ClusterError", "message": "rank 2 on c is silent"}
     failed["workers"]["ranks"][2]["seconds"] = []
     assert record.from_json(json.dumps(failed)).workers.ranks[2].seconds == ()
-    lost = fields_of(cluster(3, 3000, batches=12))
+    lost = read_fields(cluster(3, 3000, batches=12))
     lost["workers"]["lost"] = [{"rank": 3, "error": "killed by signal 9"}]
     lost["config"]["num_workers"] = 4
     [rank] = record.from_json(json.dumps(lost)).workers.lost

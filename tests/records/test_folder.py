@@ -6,7 +6,7 @@ import os
 import pytest
 
 from rnn_scaling.records import folder, record
-from tests.support.records import fields_of, make_record
+from tests.support.records import make_record, read_fields
 
 STARTED = {"started": "2026-01-01T00:00:00"}
 
@@ -15,7 +15,7 @@ def write(path, fields):
     path.write_text(fields if isinstance(fields, str) else json.dumps(fields))
 
 
-def bad(path, kind):
+def write_bad_file(path, kind):
     """Write a file that no command can use."""
     if kind == "pipe":
         os.mkfifo(path)
@@ -46,7 +46,7 @@ def bad(path, kind):
 )
 def test_one_bad_file_stops_nothing(tmp_path, kind, reason):
     record.write(make_record(), tmp_path / "good.json")
-    bad(tmp_path / "bad\x1b.json", kind)
+    write_bad_file(tmp_path / "bad\x1b.json", kind)
     files = folder.read(tmp_path)
     assert [run.name for run in files.runs] == ["good.json"]
     assert files.left_out == (f"{tmp_path}/bad\\x1b.json: {reason}",)
@@ -61,7 +61,7 @@ def test_file_names_that_are_not_text_differ(tmp_path):
 
 
 def test_an_edited_record_is_listed_with_a_remedy(tmp_path):
-    fields = fields_of(make_record())
+    fields = read_fields(make_record())
     fields["throughput"]["items_per_second"] *= 2
     write(tmp_path / "a.json", fields)
     [line] = folder.read(tmp_path).left_out
@@ -84,7 +84,7 @@ def test_an_edited_record_is_listed_with_a_remedy(tmp_path):
 )
 def test_an_edited_copy_does_not_count(tmp_path, change, copies):
     run = make_record(environment=STARTED)
-    fields = fields_of(run)
+    fields = read_fields(run)
     for part, values in change.items():
         fields[part] |= values
     fields["throughput"]["seconds"] = sum(fields["batches"]["seconds"])

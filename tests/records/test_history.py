@@ -13,7 +13,7 @@ from rnn_scaling.system.files import output_files
 from tests.support import histories
 
 
-def one_file(folder):
+def find_only_file(folder):
     [path] = folder.glob("*.json")
     return path
 
@@ -46,7 +46,7 @@ def test_a_changed_file_is_left_out_in_one_line(change, reason, tmp_path):
 
 def test_another_layout_of_the_same_content_is_not_an_edit(tmp_path):
     histories.write(tmp_path, [1000.0])
-    path = one_file(tmp_path)
+    path = find_only_file(tmp_path)
     text = json.dumps(json.loads(path.read_text()))
     path.write_bytes(text.replace(", ", ",\r\n").encode())
     assert len(history.read(tmp_path).entries) == 1

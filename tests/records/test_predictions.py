@@ -49,7 +49,7 @@ def test_an_equal_prediction_at_another_time_is_not_written(tmp_path):
     assert names == ["series 4", "series 3", "series 2", "series 1", "series 0", "a"]
 
 
-def edited(text, **changes):
+def edit_json(text, **changes):
     return json.dumps({**json.loads(text), **changes})
 
 
@@ -59,8 +59,8 @@ def edited(text, **changes):
         lambda text: text[: len(text) // 2],  # as on a full disk
         lambda text: "[]",
         lambda text: text.replace("350", "360"),
-        lambda text: edited(text, schema="rnn_scaling.prediction/2"),
-        lambda text: edited(text, fitted=None),
+        lambda text: edit_json(text, schema="rnn_scaling.prediction/2"),
+        lambda text: edit_json(text, fitted=None),
     ],
 )
 def test_a_bad_file_is_one_line_and_hides_no_other(tmp_path, change):

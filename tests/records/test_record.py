@@ -15,7 +15,7 @@ from rnn_scaling.records.parts import Batches, Phases, Throughput
 from rnn_scaling.system.files.output_files import write_text
 from rnn_scaling.training.state import RunState
 from tests.support.paths import ROOT
-from tests.support.records import changed, fields_of, make_record, throughput
+from tests.support.records import change_record, make_record, read_fields, throughput
 
 
 @pytest.mark.parametrize(
@@ -107,7 +107,7 @@ OLDER_NAMES = {
 }
 
 
-def older(fields):
+def make_older_record(fields):
     """Return a record as a version wrote it that counted only words."""
     for part, names in OLDER_NAMES.items():
         for name, older_name in names.items():
@@ -124,7 +124,7 @@ def towers(warmup=0, **batches):
 
 
 def test_an_older_record_that_counts_words_is_its_new_form():
-    run = from_fields(older(fields_of(towers())))
+    run = from_fields(make_older_record(read_fields(towers())))
     assert run == towers() and run.unit == "words" and run.flops_per_item is None
 
 
@@ -132,7 +132,7 @@ def from_fields(fields, **arguments):
     return record.from_json(json.dumps(fields), "run.json", **arguments)
 
 
-def faults_of(fields, **arguments):
+def find_faults(fields, **arguments):
     with pytest.raises(record.RecordError) as error:
         from_fields(fields, **arguments)
     assert str(error.value).startswith("run.json: ") and "\n" not in str(error.value)
@@ -140,7 +140,7 @@ def faults_of(fields, **arguments):
 
 
 def test_all_faults_are_reported_at_once_with_their_paths():
-    fields = fields_of(towers())
+    fields = read_fields(towers())
     fields["config"]["num_devices"] = 0
     fields["batches"] |= {
         "seconds": [0, "x"],
@@ -156,7 +156,7 @@ def test_all_faults_are_reported_at_once_with_their_paths():
     fields["resolved"] = {"all_reduce": [{"algorithm": "xring"}], "onednn": 1}
     fields["phases"] = {"total": -1.0}
     fields["error"] = "no"
-    faults = dict(fault.split("; ") for fault in faults_of(fields))
+    faults = dict(fault.split("; ") for fault in find_faults(fields))
     assert faults.keys() == {
         "config.num_devices is 0",
         "batches.seconds[0] is 0",
@@ -176,10 +176,10 @@ def test_all_faults_are_reported_at_once_with_their_paths():
 
 
 def test_faults_of_an_older_record_have_its_names():
-    fields = older(fields_of(towers()))
+    fields = make_older_record(read_fields(towers()))
     fields["batches"]["tower_words"][1] = [99]
     fields["throughput"]["words_per_second"] = 1.0
-    words, rate = faults_of(fields)
+    words, rate = find_faults(fields)
     assert "batches.tower_words[1] sum to 99" in words
     assert "batches.words[1] is 100" in words
     assert rate.startswith("throughput.words_per_second is 1, ")
@@ -212,12 +212,12 @@ POSSIBLE = {
     ],
 )
 def test_impossible_values_are_faults(part, change, fault):
-    fields = fields_of(changed(towers(warmup=1), phases=POSSIBLE))
+    fields = read_fields(change_record(towers(warmup=1), phases=POSSIBLE))
     fields["throughput"] = throughput(fields["batches"])
     assert from_fields(fields).phases.measured == 1 / 3
     fields[part] |= change
     fields["throughput"] = throughput(fields["batches"])
-    [line] = faults_of(fields)
+    [line] = find_faults(fields)
     assert line.startswith(fault)
 
 
@@ -228,7 +228,7 @@ def test_control_characters_are_removed():
         "new": {"\x07": ["\x9b2J"]},
     }
     error = {"type": "X", "message": "a\nb\x1b]0;title\x07"}
-    fields = fields_of(make_record("failed", error=error))
+    fields = read_fields(make_record("failed", error=error))
     fields["environment"] = environment
     run = from_fields(fields)
     assert run.error.message == "a b" and run.environment.cpu == "X | y "
@@ -245,21 +245,21 @@ def test_control_characters_are_removed():
 
 
 def test_derived_values_need_not_be_checked():
-    fields = fields_of(towers())
+    fields = read_fields(towers())
     fields["throughput"]["items"] = 1
     assert (
         record.from_json(json.dumps(fields), check_derived=False).throughput.items == 1
     )
-    assert len(faults_of(fields)) == 1
+    assert len(find_faults(fields)) == 1
 
 
 def test_fields_of_newer_versions_are_kept_and_have_possible_numbers():
-    fields = fields_of(make_record(phases={"start": 1.0, "total": 1.5}))
+    fields = read_fields(make_record(phases={"start": 1.0, "total": 1.5}))
     fields["phases"]["pause"] = 0.5
     fields["environment"] = {"cpu": "X", "water": {"litres": math.nan}}
     run = from_fields(fields)
     assert run.phases.parts["pause"] == 0.5
-    again = fields_of(run)
+    again = read_fields(run)
     assert again["environment"] == {"cpu": "X", "water": {"litres": None}}
     assert again["phases"] == fields["phases"]
 
@@ -268,11 +268,11 @@ def test_fields_of_newer_versions_are_kept_and_have_possible_numbers():
     "model, unit", [("lm", "words"), ("nmt", "tokens"), ("nmt", "")]
 )
 def test_a_unit_that_the_workload_does_not_count_is_a_fault(model, unit):
-    fields = {**fields_of(make_record(config={"model": model})), "unit": unit}
-    [fault] = faults_of(fields)
+    fields = {**read_fields(make_record(config={"model": model})), "unit": unit}
+    [fault] = find_faults(fields)
     assert fault.startswith(f"unit is {unit!r}; expected '")
     assert fault.endswith(f"', which --model={model} counts")
-    lines = faults_of({**fields, "config": {**fields["config"], "model": []}})
+    lines = find_faults({**fields, "config": {**fields["config"], "model": []}})
     assert len(lines) == 2
     assert all(line.startswith("config.model is []; ") for line in lines)
 
@@ -282,14 +282,16 @@ def test_a_unit_that_the_workload_does_not_count_is_a_fault(model, unit):
     [*(("model", name) for name in FORMER_WORKLOADS), ("preset", "seed")],
 )
 def test_a_former_choice_is_still_read(option, value):
-    fields = fields_of(make_record(config={option: value}))
+    fields = read_fields(make_record(config={option: value}))
     if option == "model":
         fields["unit"] = "images"
     assert from_fields(fields).config[option] == value
 
 
 def test_fields_that_an_older_record_lacks_are_missing():
-    missing = changed(make_record(), environment={"cpu": None}).environment.missing
+    missing = change_record(
+        make_record(), environment={"cpu": None}
+    ).environment.missing
     assert "cpu" not in missing and {"python", "load"} <= missing
 
 

@@ -21,10 +21,10 @@ from rnn_scaling.reports import (
     table,
 )
 from tests.support.answers import lead
-from tests.support.records import changed, fields_of
+from tests.support.records import change_record, read_fields
 from tests.support.scaling_runs import cluster as run
-from tests.support.scaling_runs import of, timed, write_folder
-from tests.support.views import json_of, page_of
+from tests.support.scaling_runs import make_timed_run, summarise_records, write_folder
+from tests.support.views import render_json, render_page
 
 SYNC, ALONE, ASYNC = (
     "collective_all_reduce",
@@ -54,7 +54,7 @@ def test_workers_are_the_axis_and_their_devices_the_number():
         *(run(n, 1800 * n, devices=2) for n in (1, 2)),
     ]
     one_each, two_each = group_by_series(
-        build_rows([*runs, timed(2, 1900, variable_update="replicated")])
+        build_rows([*runs, make_timed_run(2, 1900, variable_update="replicated")])
     )[:2]
     assert [(row.num_workers, row.num_devices) for row in one_each] == [
         (1, 1),
@@ -63,7 +63,7 @@ def test_workers_are_the_axis_and_their_devices_the_number():
     ]
     assert [(row.num_workers, row.num_devices) for row in two_each] == [(1, 2), (2, 4)]
     assert {row.baseline for row in (*one_each, *two_each)} == {one_each[0]}
-    made = of(runs)
+    made = summarise_records(runs)
     assert [each.title for each in made.series] == [
         f"cudnn_lstm, {SYNC}",
         f"cudnn_lstm, {SYNC}, num_devices=2",
@@ -75,14 +75,16 @@ def test_workers_are_the_axis_and_their_devices_the_number():
 
 
 def test_the_loss_is_split_against_workers_that_exchange_nothing():
-    made = of(folder())
+    made = summarise_records(folder())
     loss = made.series[0].largest_loss
     assert {part.name for part in loss.significant_parts} == {"contention", EXCHANGE}
     assert (
         f"{next(part for part in loss.parts if part.name == EXCHANGE).points.value:.0f}"
         == "10"
     )
-    alone = of([each for each in folder() if each.config["variable_update"] == SYNC])
+    alone = summarise_records(
+        [each for each in folder() if each.config["variable_update"] == SYNC]
+    )
     commands = conclusions.list_missing_run_commands(alone.series[0])
     for n, command in zip((1, 4), commands, strict=True):
         assert {f"--num_workers={n}", f"--variable_update={ALONE}"} <= {
@@ -98,8 +100,10 @@ def test_the_answer_names_workers_and_what_they_trained():
         for n in (1, 4)
         for k in range(3)
     ]
-    runs[-1] = changed(runs[-1], workers={**fields_of(runs[-1])["workers"], **lost})
-    answer = lead(of(runs))
+    runs[-1] = change_record(
+        runs[-1], workers={**read_fields(runs[-1])["workers"], **lost}
+    )
+    answer = lead(summarise_records(runs))
     assert answer["stale-gradients"].values["mean"] == pytest.approx(4 / 3)
     values = answer["workers-lost"].values
     assert values["lost"] == 1
@@ -114,31 +118,38 @@ def test_initialisation_and_training_add_up_and_give_three_speedups():
     6 s with four, and the first batch takes 5 s. The rest of the 40,000 words are 39,000
     at 1000 words/s and 36,000 at 3400 words/s.
     """
-    rows = start_up.start_ups(of(folder()).series[0].rows)
+    rows = start_up.start_ups(summarise_records(folder()).series[0].rows)
     assert [each.row.num_workers for each in rows] == [1, 2, 4]
     one, most = rows[0], rows[-1]
     assert round(one.initialisation, 6) == 4.5
     assert round(most.initialisation, 6) == 6.0
     assert most.training == pytest.approx(5 + 36_000 / 3400, rel=1e-3)
-    [statement] = start_up.make_section(of(folder()).series[0].rows, "").notes
+    [statement] = start_up.make_section(
+        summarise_records(folder()).series[0].rows, ""
+    ).notes
     values = statement.values
     assert values["by_training"] == pytest.approx(one.training / most.training)
     assert values["by_whole"] == pytest.approx(
         (4.5 + 44 + 0.5) / (6 + most.training + 0.5), rel=1e-3
     )
     assert values["by_rate"]["value"] > values["by_training"] > values["by_whole"] > 1
-    assert start_up.start_ups(of([timed(2, 1800)]).series[0].rows) == []
+    assert (
+        start_up.start_ups(summarise_records([make_timed_run(2, 1800)]).series[0].rows)
+        == []
+    )
 
 
 def test_metrics_of_workers_are_of_all_of_them():
     """FLOP/s against the peak of all workers' devices; memory of the worker that has the most."""
-    made = changed(
+    made = change_record(
         run(4, 4000), flops_per_item=1e6, memory={"peak_process_bytes": 2**30}
     )
-    made = changed(made, resolved={"devices": ["/cpu:0"], "peak_flops_per_second": 2e9})
-    ranks = fields_of(made)["workers"]["ranks"]
+    made = change_record(
+        made, resolved={"devices": ["/cpu:0"], "peak_flops_per_second": 2e9}
+    )
+    ranks = read_fields(made)["workers"]["ranks"]
     ranks[2]["peak_process_bytes"] = 3 * 2**30
-    row = of([changed(made, workers={"ranks": ranks})]).rows[0]
+    row = summarise_records([change_record(made, workers={"ranks": ranks})]).rows[0]
     assert row.metric(METRICS["share_of_peak"]).value == pytest.approx(
         4e9 / 8e9, rel=0.01
     )
@@ -172,7 +183,7 @@ def test_many_ranks_are_folded():
 )
 def test_the_audit_has_nothing_against_a_consistent_report(view, name, tmp_path):
     runs = [run(n, 1700 * n, k, devices=2) for n in (1, 2) for k in (0, 1)]
-    (tmp_path / name).write_bytes(view.render(of([*folder(), *runs])))
+    (tmp_path / name).write_bytes(view.render(summarise_records([*folder(), *runs])))
     assert not audit(tmp_path / name).findings
 
 
@@ -181,12 +192,12 @@ def test_the_audit_compares_a_record_with_what_its_ranks_timed(tmp_path):
         write_folder(tmp_path / "good", folder(data_source="text"))
     ).findings
     wrong = run(2, 1900, data_source="text")
-    fields = fields_of(wrong)["workers"]
+    fields = read_fields(wrong)["workers"]
     fields["ranks"][1]["items"][12] += 500
     found = audit(
         write_folder(
             tmp_path / "bad",
-            [run(1, 1000, data_source="text"), changed(wrong, workers=fields)],
+            [run(1, 1000, data_source="text"), change_record(wrong, workers=fields)],
         )
     ).findings
     columns = [place.column for finding in found for place in finding.places]
@@ -196,7 +207,7 @@ def test_the_audit_compares_a_record_with_what_its_ranks_timed(tmp_path):
 def test_two_workers_of_one_device_are_compared_with_two_devices_of_one_process(
     tmp_path,
 ):
-    one = [timed(2, 1900, k, variable_update="replicated") for k in range(3)]
+    one = [make_timed_run(2, 1900, k, variable_update="replicated") for k in range(3)]
     two = [run(2, 1880, k) for k in range(3)]
     folders = [
         write_folder(tmp_path / name, runs) for name, runs in (("a", one), ("b", two))
@@ -218,16 +229,18 @@ def test_what_makes_workers_no_machines_is_a_caution():
     The window is 20 % longer by the clock of rank 0. A run of one worker has no
     caution.
     """
-    together = fields_of(run(2, 1900))["workers"]
+    together = read_fields(run(2, 1900))["workers"]
     together["ranks"][1]["host"] = "host0"
     link = {"link": "200mbit, <5 ms>", "window_seconds": 38.0}
-    made = of([run(1, 1000), changed(run(2, 1900), workers={**together, **link})])
+    made = summarise_records(
+        [run(1, 1000), change_record(run(2, 1900), workers={**together, **link})]
+    )
     found = {each.kind: each for each in cautions.make_statements(made)}
     assert found["workers-on-one-host"].values == {"runs": 1, "total": 2}
     assert found["network-simulated"].subject == link["link"]
     assert found["window-off"].values["most"] == pytest.approx(0.2, abs=0.01)
-    assert not cautions.make_statements(of([run(1, 1000), run(2, 1900)]))
-    page = page_of(made)
+    assert not cautions.make_statements(summarise_records([run(1, 1000), run(2, 1900)]))
+    page = render_page(made)
     assert "&lt;5 ms&gt;" in page and "<5 ms>" not in page
 
 
@@ -237,14 +250,14 @@ def test_a_rank_without_the_kind_of_its_failure_is_named():
         {"rank": 2, "error": "worker 2 ended.", "failure": "lost"},
     ]
     notes = cluster.make_ranks_notes(
-        changed(run(2, 1900), workers={"lost": lost}), None
+        change_record(run(2, 1900), workers={"lost": lost}), None
     )
     subjects = [note.subject for note in notes if note.kind == "rank-lost"]
     assert subjects == ["rank 1: host b ended", "worker 2 ended"]
 
 
 def test_data_have_the_workers_and_the_seconds_of_their_start(tmp_path):
-    first = json_of(of(folder()))["series"][0]
+    first = render_json(summarise_records(folder()))["series"][0]
     assert first["initialisation"][-1]["num_workers"] == 4
     rows = folder_rows.load(write_folder(tmp_path / "runs", folder())).to_records()
     assert {(row["num_workers"], row["num_devices"]) for row in rows} == {

@@ -10,9 +10,15 @@ import pytest
 
 from rnn_scaling.reports import conclusions, table
 from rnn_scaling.reports.series_statements import make_statements
-from tests.support.answers import by_kind, lead, parts, stated, value
-from tests.support.records import changed
-from tests.support.scaling_runs import at_rates, attributed, of, repeated, timed
+from tests.support.answers import by_kind, lead, list_parts, state_by_mode, value
+from tests.support.records import change_record
+from tests.support.scaling_runs import (
+    make_attributed_runs,
+    make_repeats,
+    make_runs_at_rates,
+    make_timed_run,
+    summarise_records,
+)
 
 RESTS = (
     "points-not-split",
@@ -23,19 +29,19 @@ RESTS = (
 
 
 def test_a_difference_within_the_noise_is_not_called_scaling_loss():
-    made = stated(repeated({1: 100, 2: 199.9}))["independent"]
+    made = state_by_mode(make_repeats({1: 100, 2: 199.9}))["independent"]
     assert "near-ideal" in made and "part" not in made
     assert made["repeats-would-show-loss"].values == {"repeats": 10, "points": "0.9"}
 
 
 def test_one_run_is_never_a_firm_statement():
-    made = of([timed(1, 100), timed(2, 140)])
+    made = summarise_records([make_timed_run(1, 100), make_timed_run(2, 140)])
     one = lead(made)
     assert list(one) == ["reaches-about", "single-runs", "repeats-would-show-spread"]
     assert "±" not in conclusions.answer_text(made)
     assert "±" not in table.format_text(made)
     assert not conclusions.list_interval_kinds(made.series)
-    mixed = lead(of([timed(1, 100), *repeated({2: 140})]))
+    mixed = lead(summarise_records([make_timed_run(1, 100), *make_repeats({2: 140})]))
     assert mixed["single-run-on"].values == {"devices": "1 device"}
     assert "single-runs" not in mixed
 
@@ -48,7 +54,7 @@ def test_what_is_named_of_a_loss_adds_up_to_it_as_printed():
         rates |= {("replicated", 1): 1.0, ("replicated", 2): 1 - sum(lost)}
         scatter = random_.choice([0.002, 0.02])
         runs = [
-            timed(
+            make_timed_run(
                 n,
                 100 * n * rate * math.exp(random_.gauss(0, scatter)),
                 k,
@@ -57,7 +63,11 @@ def test_what_is_named_of_a_loss_adds_up_to_it_as_printed():
             for (mode, n), rate in rates.items()
             for k in range(4)
         ]
-        [series] = [each for each in of(runs).series if "replicated" in each.title]
+        [series] = [
+            each
+            for each in summarise_records(runs).series
+            if "replicated" in each.title
+        ]
         made = make_statements(series)
         found = [
             value(each, "points") for each in made if each.kind in ("part", *RESTS)
@@ -69,7 +79,7 @@ def test_what_is_named_of_a_loss_adds_up_to_it_as_printed():
         ]
         reached = by_kind(made).get("reaches")
         if not found or reached is None:
-            assert not parts(made)
+            assert not list_parts(made)
             continue
         named += 1
         assert sum(found) == pytest.approx(
@@ -79,11 +89,11 @@ def test_what_is_named_of_a_loss_adds_up_to_it_as_printed():
 
 
 def test_the_few_runs_beside_other_load_are_named_with_the_command_that_repeats_them():
-    runs = attributed()
+    runs = make_attributed_runs()
     load = {"load": {"others": 0.4, "steal": 0.0, "seconds": 9.0}}
-    one = of(
+    one = summarise_records(
         [
-            changed(each, environment=load) if k == 7 else each
+            change_record(each, environment=load) if k == 7 else each
             for k, each in enumerate(runs)
         ]
     )
@@ -97,19 +107,23 @@ def test_the_few_runs_beside_other_load_are_named_with_the_command_that_repeats_
     assert f"--num_devices={row.num_devices}" in command
     assert f"={runs[7].config['variable_update']}" in command
     assert not conclusions.list_few_disturbed_runs(
-        of([changed(each, environment=load) for each in runs])
+        summarise_records([change_record(each, environment=load) for each in runs])
     )
-    assert not conclusions.list_few_disturbed_runs(of(runs))
+    assert not conclusions.list_few_disturbed_runs(summarise_records(runs))
 
 
 def test_an_exchange_that_speeds_up_is_contention_or_noise():
     rates = {("independent", 1): 100, ("independent", 2): 160}
     rates |= {("replicated", 1): 100, ("replicated", 2): 180}
-    runs = at_rates(rates, 4)
-    [series] = [each for each in of(runs).series if "replicated" in each.title]
+    runs = make_runs_at_rates(rates, 4)
+    [series] = [
+        each for each in summarise_records(runs).series if "replicated" in each.title
+    ]
     kinds = [each.kind for each in make_statements(series)]
     assert "part-gains-exchange" in kinds and "part-gains" not in kinds
-    headline_kinds = [each.kind for each in conclusions.answer_statements(of(runs))]
+    headline_kinds = [
+        each.kind for each in conclusions.answer_statements(summarise_records(runs))
+    ]
     place = headline_kinds.index("effect-of-two")
     assert headline_kinds[place + 1] == "effect-without-exchange"
 
@@ -128,16 +142,19 @@ def test_a_bound_that_another_row_of_the_table_refutes_is_dropped():
                 cores = [*range(min(devices, 2))]
                 shared = {"cpu_affinity": cores, "oversubscribed": devices > 2}
                 runs += [
-                    changed(
-                        timed(devices, rate, k, variable_update=mode), resolved=shared
+                    change_record(
+                        make_timed_run(devices, rate, k, variable_update=mode),
+                        resolved=shared,
                     )
                     for k in range(3)
                 ]
         busy = next(
-            series for series in of(runs).series if "parameter_server" in series.title
+            series
+            for series in summarise_records(runs).series
+            if "parameter_server" in series.title
         )
         made = make_statements(busy)
-        return by_kind(made), parts(made)
+        return by_kind(made), list_parts(made)
 
     said, found = of_modes(waiting_rate=190.0)
     assert said["shared-cores-bound"].values == {"share": 0.5}
@@ -156,36 +173,42 @@ def test_a_part_that_load_explains_in_part_says_how_much_of_it():
     for devices, share in ((1, 0.1), (2, 0.05)):
         load = {"load": {"others": share, "steal": 0.0, "seconds": 9.0}}
         parts = {"environment": load, "resolved": {"cpu_affinity": [*range(devices)]}}
-        loaded += [changed(timed(devices, 20, k), **parts) for k in range(3)]
-    said = lead(of(loaded))
+        loaded += [
+            change_record(make_timed_run(devices, 20, k), **parts) for k in range(3)
+        ]
+    said = lead(summarise_records(loaded))
     assert said["part"].values["points"]["value"] == pytest.approx(50)
     assert said["part-with-load"].values["load"] == pytest.approx(2 * 50 * 0.1 / 0.9)
-    assert "part-with-load" not in lead(of(repeated({1: 20, 2: 20})))
+    assert "part-with-load" not in lead(summarise_records(make_repeats({1: 20, 2: 20})))
 
 
 def test_a_part_whose_interval_contains_zero_is_not_called_a_loss():
     rates = {("independent", 1): 100, ("independent", 2): 140.2}
     rates |= {("replicated", 1): 100, ("replicated", 2): 140}
-    made = stated(at_rates(rates))["replicated"]
+    made = state_by_mode(make_runs_at_rates(rates))["replicated"]
     assert made["part"].subject == "contention"
     assert made["rest-within-noise"].values["parts"] == ["exchange"]
     assert value(made["rest-within-noise"], "points") == pytest.approx(0.1, abs=0.01)
 
 
 def test_what_is_missing_is_said_with_the_command_that_supplies_it():
-    [alone] = of([timed(2, 140, variable_update="replicated")]).series
+    [alone] = summarise_records(
+        [make_timed_run(2, 140, variable_update="replicated")]
+    ).series
     assert "needs-run-on-one-device" in by_kind(make_statements(alone))
     assert [
         "--num_devices=1 " in line
         for line in conclusions.list_missing_run_commands(alone)
     ] == [True]
-    [one] = of([timed(1, 100)]).series
+    [one] = summarise_records([make_timed_run(1, 100)]).series
     assert list(by_kind(make_statements(one))) == ["rate", "not-run-on-more-devices"]
     assert "--num_devices=2" in conclusions.list_missing_run_commands(one)[0]
     runs = [
-        run for run in attributed() if run.config["variable_update"] == "replicated"
+        run
+        for run in make_attributed_runs()
+        if run.config["variable_update"] == "replicated"
     ]
-    [replicated] = of(runs).series
+    [replicated] = summarise_records(runs).series
     assert by_kind(make_statements(replicated))["parts-need-runs"].values["parts"] == [
         "contention",
         "exchange",

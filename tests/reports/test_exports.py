@@ -20,9 +20,9 @@ from rnn_scaling.config import registry
 from rnn_scaling.records import folder as folders
 from rnn_scaling.records.options import Options
 from rnn_scaling.reports.exports.exported import batch_values, collect
-from tests.support.loaded_runs import beside_load
-from tests.support.records import changed
-from tests.support.scaling_runs import series, timed, write_folder
+from tests.support.loaded_runs import make_run_beside_load
+from tests.support.records import change_record
+from tests.support.scaling_runs import make_timed_run, series, write_folder
 
 # Source: Prometheus, "Exposition formats", text format 0.0.4.
 SAMPLE = re.compile(r'([a-zA-Z_:][\w:]*)\{((?:\w+="(?:[^"\\\n]|\\.)*",?)+)\} (\S+)')
@@ -33,7 +33,7 @@ def folder(tmp_path):
     runs = []
     for num_devices, rate in ((1, 1000.0), (2, 1900.0), (4, 3600.0)):
         for repeat in range(2):
-            runs.append(timed(num_devices, rate, repeat))
+            runs.append(make_timed_run(num_devices, rate, repeat))
     return write_folder(tmp_path / "runs", runs)
 
 
@@ -59,7 +59,9 @@ def read_gauges(text):
 
 
 def test_labels_of_prometheus_are_escaped(tmp_path):
-    folder = write_folder(tmp_path / "runs", [timed(1, 1000.0, trainer='a "b\\c')])
+    folder = write_folder(
+        tmp_path / "runs", [make_timed_run(1, 1000.0, trainer='a "b\\c')]
+    )
     assert export(folder, "prometheus", tmp_path / "x.prom") == 0
     text = (tmp_path / "x.prom").read_text()
     assert read_gauges(text)
@@ -90,14 +92,14 @@ def test_extra_p_has_the_seconds_of_each_run_at_each_point(folder, tmp_path):
     assert data[2][0] == pytest.approx(4000 / 3600, rel=0.01)
 
 
-def beside_others(num_batches, repeat):
+def make_run_beside_others(num_batches, repeat):
     """Return a run beside others, which doubled the seconds of the last batches."""
     alone = {"resolved": {"cpu_affinity": [0]}, "phases": {}}
-    quiet = changed(timed(1, 1000.0, repeat), **alone)
-    return beside_load(quiet, [0.0] * (30 - num_batches) + [0.5] * num_batches)
+    quiet = change_record(make_timed_run(1, 1000.0, repeat), **alone)
+    return make_run_beside_load(quiet, [0.0] * (30 - num_batches) + [0.5] * num_batches)
 
 
-def exported_numbers(folder, tmp_path):
+def read_exported_numbers(folder, tmp_path):
     """Return the rate of the row, the rates of Otava and the step times of Extra-P."""
     for name in ("prometheus", "otava", "extra-p"):
         assert export(folder, name, tmp_path / name) == 0
@@ -122,9 +124,12 @@ def exported_numbers(folder, tmp_path):
 def test_exported_runs_are_those_that_count_with_the_batches_that_count(
     tmp_path, slow_batches, expected
 ):
-    runs = [beside_others(count, repeat) for repeat, count in enumerate(slow_batches)]
+    runs = [
+        make_run_beside_others(count, repeat)
+        for repeat, count in enumerate(slow_batches)
+    ]
     folder = write_folder(tmp_path / "runs", runs)
-    row_rate, rates, step_s = exported_numbers(folder, tmp_path)
+    row_rate, rates, step_s = read_exported_numbers(folder, tmp_path)
     # Batches differ by 0.2 %.
     assert rates == pytest.approx(expected, rel=1e-3)
     assert [1000 / seconds for seconds in step_s] == pytest.approx(expected, rel=1e-3)
@@ -132,8 +137,8 @@ def test_exported_runs_are_those_that_count_with_the_batches_that_count(
 
 
 def test_lines_of_a_log_are_not_called_steps(tmp_path):
-    log = timed(1, 1000.0, trainer="regex")
-    runs = [timed(2, 1900.0), dataclasses.replace(log, log_format="regex:x")]
+    log = make_timed_run(1, 1000.0, trainer="regex")
+    runs = [make_timed_run(2, 1900.0), dataclasses.replace(log, log_format="regex:x")]
     folder = write_folder(tmp_path / "runs", runs)
     assert export(folder, "extra-p", tmp_path / "extra_p") == 0
     [path] = (tmp_path / "extra_p").iterdir()
@@ -145,11 +150,11 @@ def test_lines_of_a_log_are_not_called_steps(tmp_path):
 
 
 def test_other_programs_have_no_samples_for_mllog(tmp_path, capsys):
-    other = timed(1, 900.0)
+    other = make_timed_run(1, 900.0)
     other = dataclasses.replace(
         other, options=Options({"trainer": "mine", "num_devices": 1})
     )
-    runs = [timed(1, 1000.0), other]
+    runs = [make_timed_run(1, 1000.0), other]
     folder = write_folder(tmp_path / "runs", runs)
     assert export(folder, "mllog", tmp_path / "logs") == 0
     assert [path.name for path in (tmp_path / "logs").iterdir()] == ["0.log"]
@@ -177,13 +182,13 @@ ROUNDED = 6  # digits that a golden file has
 LONG_NUMBER = re.compile(r"\d+\.\d{5,}(?:e-?\d+)?")
 
 
-def written_files(folder):
+def read_written_files(folder):
     """Return the names and contents of the files in a folder, or of a file."""
     paths = sorted(folder.iterdir()) if folder.is_dir() else [folder]
     return "".join(f"== {path.name}\n{path.read_text()}" for path in paths)
 
 
-def fake_package(calls):
+def make_fake_package(calls):
     """Return a module that records the calls of MLflow or Weights & Biases."""
 
     class Recording(FakeRun):
@@ -216,15 +221,18 @@ def _record(calls, name, *words, **more):
 
 @pytest.mark.parametrize("name", registry.EXPORTS)
 def test_an_export_writes_its_golden_file(name, tmp_path, monkeypatch, is_golden):
-    runs = [timed(1, 1000.0, batches=12), timed(2, 1900.0, batches=12)]
+    runs = [
+        make_timed_run(1, 1000.0, batches=12),
+        make_timed_run(2, 1900.0, batches=12),
+    ]
     folder = write_folder(tmp_path / "runs", runs)
     calls = []
     if name in ("mlflow", "wandb"):
-        monkeypatch.setitem(sys.modules, name, fake_package(calls))
+        monkeypatch.setitem(sys.modules, name, make_fake_package(calls))
     destination = tmp_path / "destination"
     assert export(folder, name, destination) == 0
     text = "".join(json.dumps(call, sort_keys=True) + "\n" for call in calls)
-    text = (text or written_files(destination)).replace(str(tmp_path), "FOLDER")
+    text = (text or read_written_files(destination)).replace(str(tmp_path), "FOLDER")
     text = LONG_NUMBER.sub(lambda match: f"{float(match[0]):.{ROUNDED}g}", text)
     assert is_golden(f"exports/{name}.txt", text)
 

@@ -11,9 +11,9 @@ from rnn_scaling.records import folder
 from rnn_scaling.reports import learning, report_files
 from rnn_scaling.reports.summary import summarise
 from tests.analysis.test_learning import run
-from tests.support.scaling_runs import of as made
-from tests.support.scaling_runs import without_pictures
-from tests.support.views import csv_lines, json_of, page_of
+from tests.support.scaling_runs import skip_pictures
+from tests.support.scaling_runs import summarise_records as made
+from tests.support.views import csv_lines, render_json, render_page
 
 STRONG = {"global_batch_size": 8}
 
@@ -65,7 +65,7 @@ def test_whether_several_devices_learn_sooner(records, target, kind, values):
     assert {name: first.values[name] for name in values} == values
 
 
-def recorded(
+def record_program(
     path,
     losses_of,
     items=lambda devices: 64,
@@ -99,20 +99,22 @@ def recorded(
     return path
 
 
-def falling(rate=0.02, noise=0.0, start=2.0, steps=200):
+def make_falling_losses(rate=0.02, noise=0.0, start=2.0, steps=200):
     """Return losses that fall by this share in each step, towards 0."""
     return [start * (1 - rate) ** k * (1 + noise * k) for k in range(steps)]
 
 
-def stated_of(path):
+def state_by_kind(path):
     found = summarise(folder.read(path), "runs", Target(LOSS, 0.5))
     stated = learning.make_statements(found.learning, found.row_titles)
     return {each.kind: each.values for each in stated}
 
 
 def test_the_command_says_that_a_program_trains_otherwise(tmp_path, capsys):
-    path = recorded(tmp_path / "runs", lambda devices, repeat: falling(0.02 * devices))
-    with without_pictures():
+    path = record_program(
+        tmp_path / "runs", lambda devices, repeat: make_falling_losses(0.02 * devices)
+    )
+    with skip_pictures():
         assert report.main([str(path), "--target_loss=0.5"]) == 0
     assert "do not train identically" in capsys.readouterr().out
     made_json = json.loads((path / "report.json").read_text())
@@ -125,15 +127,20 @@ def test_the_command_says_that_a_program_trains_otherwise(tmp_path, capsys):
     "losses_of, step",
     [
         # Each rank reports the loss of its own share.
-        (lambda devices, repeat: falling(start=2.0 + 0.05 * devices), 1),
+        (lambda devices, repeat: make_falling_losses(start=2.0 + 0.05 * devices), 1),
         # From the fifth step onwards the towers no longer exchange gradients.
-        (lambda devices, repeat: falling(steps=4) + falling(0.01 * devices)[4:], 5),
+        (
+            lambda devices, repeat: (
+                make_falling_losses(steps=4) + make_falling_losses(0.01 * devices)[4:]
+            ),
+            5,
+        ),
     ],
 )
 def test_a_program_that_trains_otherwise_is_not_called_equally_fast(
     tmp_path, losses_of, step
 ):
-    found = stated_of(recorded(tmp_path / "runs", losses_of))
+    found = state_by_kind(record_program(tmp_path / "runs", losses_of))
     proof = found["target-other-losses"]
     assert proof["step"] == step
     assert proof["repeats"] == 2
@@ -148,20 +155,25 @@ def test_a_program_that_trains_otherwise_is_not_called_equally_fast(
     "losses_of, options",
     [
         # Adding in a different order rounds differently, and training amplifies this.
-        (lambda devices, repeat: falling(noise=2e-5 * devices), {}),
+        (lambda devices, repeat: make_falling_losses(noise=2e-5 * devices), {}),
         # A program with random seeds: repeats differ, so nothing is proven.
-        (lambda devices, repeat: falling(0.02 + 0.001 * (devices + repeat)), {}),
+        (
+            lambda devices, repeat: make_falling_losses(
+                0.02 + 0.001 * (devices + repeat)
+            ),
+            {},
+        ),
         # One run each.
-        (lambda devices, repeat: falling(0.02 * devices), {"repeats": 1}),
+        (lambda devices, repeat: make_falling_losses(0.02 * devices), {"repeats": 1}),
         # Weak scaling: the steps have other items.
         (
-            lambda devices, repeat: falling(0.02 * devices),
+            lambda devices, repeat: make_falling_losses(0.02 * devices),
             {"items": lambda devices: 64 * devices},
         ),
     ],
 )
 def test_what_records_do_not_prove_is_not_said(tmp_path, losses_of, options):
-    found = stated_of(recorded(tmp_path / "runs", losses_of, **options))
+    found = state_by_kind(record_program(tmp_path / "runs", losses_of, **options))
     assert "target-other-losses" not in found
     assert found
 
@@ -187,7 +199,7 @@ def test_what_the_ratio_lacks_is_a_statement():
 
 def test_every_view_has_it():
     found = made([run(1, 100.0, 10, **STRONG), run(2, 150.0, 10, **STRONG)])
-    told = json_of(found)["learning"]
+    told = render_json(found)["learning"]
     assert told["target"] == {"kind": "accuracy", "value": 0.9, "given": False}
     assert [row["needed"] for row in told["rows"]] == [[2000], [2000]]
     assert told["rows"][1]["times_as_soon"]["value"] == 1.5
@@ -196,7 +208,7 @@ def test_every_view_has_it():
     assert lines == [("2000.0", ""), ("2000.0", "1.5")]
     names = report_files.list_file_renderers(found)
     assert len([name for name in names if "_over_" in name]) == 4
-    assert "Learning" in page_of(found)
+    assert "Learning" in render_page(found)
 
 
 def test_the_command_takes_one_target(tmp_path, capsys):

@@ -34,13 +34,13 @@ from rnn_scaling.reports.sections import explain_rows
 from rnn_scaling.reports.wording import MARKS, mark_text
 from tests.analysis.test_learning import run as learning_run
 from tests.analysis.test_load_correction import (
-    beside_one_busy_process,
+    make_runs_beside_busy_process,
+    remove_own_shares,
     run,
     with_slow_half,
-    without_own_shares,
 )
-from tests.support.records import changed
-from tests.support.scaling_runs import of
+from tests.support.records import change_record
+from tests.support.scaling_runs import summarise_records
 
 CORRECTED, ALL_BATCHES, _ = MARKS.values()
 
@@ -51,9 +51,9 @@ def cells(text):
     return [cell.strip() for line in lines for cell in line.strip("|").split("|")]
 
 
-def hidden():
+def make_hidden_runs():
     """Return runs whose speedup load hides, because nothing can be corrected."""
-    return list(map(without_own_shares, beside_one_busy_process()))
+    return list(map(remove_own_shares, make_runs_beside_busy_process()))
 
 
 def with_equal_load():
@@ -61,7 +61,7 @@ def with_equal_load():
     runs = []
     for factor in (0.99, 1.0, 1.01):
         runs.append(with_slow_half(run(1, 100 * factor)))
-        runs.append(without_own_shares(run(2, 150 * factor, 5 / 6, 1 / 6)))
+        runs.append(remove_own_shares(run(2, 150 * factor, 5 / 6, 1 / 6)))
     return runs
 
 
@@ -95,8 +95,8 @@ def test_a_ratio_of_single_runs_keeps_the_note_that_a_rate_is_corrected():
 def test_a_corrected_number_is_marked_in_its_cell_and_explained(render, modes):
     runs = []
     for mode in modes:
-        runs += beside_one_busy_process(mode)
-    made = of(runs)
+        runs += make_runs_beside_busy_process(mode)
+    made = summarise_records(runs)
     text = render(made)
     [row, *_] = [row for row in made.rows if row.corrected is not None]
     marked = [cell for cell in cells(text) if cell.endswith(CORRECTED)]
@@ -110,8 +110,10 @@ def test_a_corrected_number_is_marked_in_its_cell_and_explained(render, modes):
 def test_speedups_of_clocks_that_cannot_be_corrected_are_unknown():
     phases = {"start": 3.0, "first_batch": 1.0, "warmup": 1.0, "measured": 9.0}
     phases["total"] = sum(phases.values())
-    runs = [changed(made, phases=phases) for made in beside_one_busy_process()]
-    one, two = [start_up.compute_speedups(row) for row in of(runs).rows]
+    runs = [
+        change_record(made, phases=phases) for made in make_runs_beside_busy_process()
+    ]
+    one, two = [start_up.compute_speedups(row) for row in summarise_records(runs).rows]
     assert two["steady"].is_corrected and one["train"].value == 1.0
     assert two["train"] is None and two["total"] is None
 
@@ -124,7 +126,7 @@ def test_the_table_of_one_disturbed_training_is_marked():
 
 
 def test_files_contain_the_measured_rate_and_whether_a_number_is_corrected():
-    made = of(beside_one_busy_process())
+    made = summarise_records(make_runs_beside_busy_process())
     lines = list(csv.DictReader(io.StringIO(csv_table.render(made).decode())))
     assert [line["rate_corrected"] for line in lines] == ["False", "True"]
     assert [line["speedup_corrected"] for line in lines] == ["False", "True"]
@@ -141,7 +143,7 @@ def test_files_contain_the_measured_rate_and_whether_a_number_is_corrected():
 
 
 def test_points_of_the_page_have_the_explanation_of_their_mark():
-    made = of(beside_one_busy_process())
+    made = summarise_records(make_runs_beside_busy_process())
     page = scaling.render(made).decode()
     data = json.loads(
         re.search(r'<script type="application/json" id="data">(.*?)</script>', page)[1]
@@ -155,7 +157,7 @@ def test_points_of_the_page_have_the_explanation_of_their_mark():
 
 
 def test_neither_tables_nor_sentences_contain_a_speedup_that_load_hides():
-    made = of(hidden())
+    made = summarise_records(make_hidden_runs())
     _, two = made.rows
     assert two.metric(SPEEDUP) is not None
     assert two.shown_metric(SPEEDUP) is None
@@ -180,7 +182,7 @@ def test_a_row_beside_a_corrected_baseline_is_judged_by_what_its_speedup_contain
     runs = []
     for factor in (0.99, 1.0, 1.01):
         runs.append(run(1, 60 * factor, 0.6, 0.4))
-        runs.append(without_own_shares(run(2, 190 * factor, 0.95, 0.12)))
+        runs.append(remove_own_shares(run(2, 190 * factor, 0.95, 0.12)))
     one, two = build_rows(runs)
     assert one.corrected is not None
     assert two.corrected is None
@@ -189,7 +191,7 @@ def test_a_row_beside_a_corrected_baseline_is_judged_by_what_its_speedup_contain
 
 
 def test_a_speedup_that_is_not_the_ratio_of_the_printed_rates_is_marked():
-    made = of(with_equal_load())
+    made = summarise_records(with_equal_load())
     one, two = made.rows
     speedup = two.shown_metric(SPEEDUP)
     printed = two.rate.value / one.rate.value
@@ -201,7 +203,12 @@ def test_a_speedup_that_is_not_the_ratio_of_the_printed_rates_is_marked():
 
 @pytest.mark.parametrize(
     "runs",
-    [beside_one_busy_process(), hidden(), with_equal_load(), [run(1, 9), run(2, 17)]],
+    [
+        make_runs_beside_busy_process(),
+        make_hidden_runs(),
+        with_equal_load(),
+        [run(1, 9), run(2, 17)],
+    ],
     ids=["corrected", "hidden", "equal load", "quiet"],
 )
 def test_an_unmarked_speedup_is_the_ratio_of_the_printed_rates(runs):
@@ -214,7 +221,7 @@ def test_an_unmarked_speedup_is_the_ratio_of_the_printed_rates(runs):
         assert shown.value == pytest.approx(expected)
 
 
-def exported_text(runs):
+def export_text(runs):
     """Return the rows of runs as the text file for Prometheus."""
     files = [RunFile(f"{number}.json", each) for number, each in enumerate(runs)]
     folder = Folder(tuple(files), ())
@@ -223,15 +230,15 @@ def exported_text(runs):
 
 
 def test_exports_label_corrected_numbers():
-    text = exported_text(beside_one_busy_process())
+    text = export_text(make_runs_beside_busy_process())
     one, two = re.findall(r"^rnn_scaling_items_per_second\{(.*)\}", text, re.MULTILINE)
     assert "corrected" not in one
     assert 'corrected="true"' in two
     assert text.count("rnn_scaling_speedup{") == 2
-    assert exported_text(hidden()).count("rnn_scaling_speedup{") == 1
+    assert export_text(make_hidden_runs()).count("rnn_scaling_speedup{") == 1
 
 
-def learns(devices, rate, factor, own=1.0, has_own=True):
+def make_learning_run(devices, rate, factor, own=1.0, has_own=True):
     """Return a run that reaches 90 % accuracy, and had a share of its cores."""
     made = learning_run(devices, rate * factor * own, 10, global_batch_size=8)
     count = len(made.batches.seconds) - made.batches.warmup
@@ -255,9 +262,9 @@ def learns(devices, rate, factor, own=1.0, has_own=True):
 def test_the_time_to_a_target_has_the_mark_of_its_rate_or_is_hidden_with_it(has_own):
     runs = []
     for factor in (0.99, 1.0, 1.01):
-        runs.append(learns(1, 100, factor))
-        runs.append(learns(2, 190, factor, 0.6, has_own))
-    made = of(runs)
+        runs.append(make_learning_run(1, 100, factor))
+        runs.append(make_learning_run(2, 190, factor, 0.6, has_own))
+    made = summarise_records(runs)
     two = made.learning.results[-1]
     ratio = made.learning.time_speedup(two)
     text = sections.format_markdown(
@@ -295,7 +302,7 @@ def test_comparisons_and_histories_have_measured_rates_without_a_mark():
 
 
 def test_a_run_of_a_corrected_row_has_its_measured_rate():
-    made = of(beside_one_busy_process())
+    made = summarise_records(make_runs_beside_busy_process())
     explorer = scaling_data.make_explorer(made, scaling_data.list_groups(made))
     of_two = [each.values for each in explorer.runs if "2 devices" in each.title]
     assert [values["words_per_second"] for values in of_two] == pytest.approx(

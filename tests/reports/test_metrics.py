@@ -14,9 +14,14 @@ from rnn_scaling.analysis.metrics import METRICS, Metric
 from rnn_scaling.reports import conclusions, csv_table, json_report, table
 from rnn_scaling.reports.page import scaling
 from rnn_scaling.reports.tensorboard import run_text
-from tests.support.records import changed, make_record
-from tests.support.scaling_runs import drawn_metrics, of, run, series
-from tests.support.views import csv_lines, json_of, page_of
+from tests.support.records import change_record, make_record
+from tests.support.scaling_runs import (
+    list_drawn_metrics,
+    run,
+    series,
+    summarise_records,
+)
+from tests.support.views import csv_lines, render_json, render_page
 
 
 def on_several(measured):
@@ -36,26 +41,26 @@ def added(monkeypatch):
 
 @pytest.mark.usefixtures("added")
 def test_a_row_of_the_table_is_in_every_view():
-    made = of(series())
+    made = summarise_records(series())
     line = csv_lines(made)[1]
     assert line["heat"] == "3250000000.0"
     assert line["heat_low"] == ""
-    first, second = json_of(made)["series"][0]["rows"][:2]
+    first, second = render_json(made)["series"][0]["rows"][:2]
     assert first["heat"] is None and second["heat"]["value"] == 3.25e9
     text = table.format_text(made)
     assert re.search(r"\| Device number \|.* Heat \(GW\) \|\n", text)
     assert re.search(r"\| +2 \|.*\| +3.2 \|\n", text)
     assert re.search(r"\| +1 \|.*\| +n/a \|\n", text)
-    page = page_of(made)
+    page = render_page(made)
     assert "Heat (GW)</th>" in page and ">heat, GW</title>" in page
-    assert drawn_metrics(made)[-1] == "heat"
+    assert list_drawn_metrics(made)[-1] == "heat"
     assert "Heat (GW) |" in run_text.format_markdown(run(2, 1900.0))
     assert "Heat (GW) |" in table.render_runs([run(2, 1900.0)])
 
 
 @pytest.mark.usefixtures("added")
 def test_a_metric_that_no_row_has_is_in_no_view():
-    made = of([run(1, 1000.0)])
+    made = summarise_records([run(1, 1000.0)])
     assert not any(
         b"heat" in render(made).lower()
         for render in (csv_table.render, json_report.render, table.render)
@@ -63,7 +68,7 @@ def test_a_metric_that_no_row_has_is_in_no_view():
     assert b"eat (GW)" not in scaling.render(made)
 
 
-def told(num_devices, rate, gib=2.0, **parts):
+def make_run_with_metrics(num_devices, rate, gib=2.0, **parts):
     """Return a run with all metrics: 5 MFLOP per item, devices with 50 GFLOP/s each."""
     memory = {
         "peak_process_bytes": round(gib * 2**30),
@@ -74,7 +79,7 @@ def told(num_devices, rate, gib=2.0, **parts):
         "resolved": {"peak_flops_per_second": 5e10 * num_devices},
         "memory": memory,
     }
-    return changed(run(num_devices, rate), **{**made, **parts})
+    return change_record(run(num_devices, rate), **{**made, **parts})
 
 
 def values(records):
@@ -83,7 +88,7 @@ def values(records):
 
 
 def test_flops_and_their_share_follow_from_the_rate():
-    found = values([told(2, 1000.0), told(2, 1100.0)])
+    found = values([make_run_with_metrics(2, 1000.0), make_run_with_metrics(2, 1100.0)])
     rate = found["items_per_second"]
     assert found["flops_per_second"].ends == pytest.approx(
         [5e6 * end for end in rate.ends]
@@ -98,9 +103,12 @@ def test_flops_and_their_share_follow_from_the_rate():
 
 
 def test_memory_of_several_processes_is_their_mean_with_its_interval():
-    memory = values([told(1, 1000.0, gib=2.0), told(1, 1000.0, gib=2.2)])[
-        "peak_memory_gib"
-    ]
+    memory = values(
+        [
+            make_run_with_metrics(1, 1000.0, gib=2.0),
+            make_run_with_metrics(1, 1000.0, gib=2.2),
+        ]
+    )["peak_memory_gib"]
     assert memory.value == pytest.approx((2.0 * 2.2) ** 0.5)
     assert memory.ends
     assert memory.kind.counts == (2,)
@@ -119,7 +127,9 @@ def test_memory_of_several_processes_is_their_mean_with_its_interval():
     ],
 )
 def test_what_one_of_the_runs_does_not_tell_is_not_known(part, missing):
-    found = values([told(1, 1000.0), told(1, 1000.0, **part)])
+    found = values(
+        [make_run_with_metrics(1, 1000.0), make_run_with_metrics(1, 1000.0, **part)]
+    )
     unknown = {
         name
         for name, value in found.items()
@@ -154,22 +164,24 @@ def test_a_percentile_needs_a_batch_above_it(batches):
 
 
 def test_the_lines_of_a_log_are_no_steps():
-    found = values([changed(make_record(seconds=[1.0] * 100), log_format="pattern")])
+    found = values(
+        [change_record(make_record(seconds=[1.0] * 100), log_format="pattern")]
+    )
     assert not any(found[f"step_{name}_s"] for name in ("p50", "p95", "p99", "max"))
 
 
 def tokens(num_devices, rate):
     made = run(num_devices, rate)
-    return changed(made, unit="tokens", config={**made.config, "model": "lm"})
+    return change_record(made, unit="tokens", config={**made.config, "model": "lm"})
 
 
 def test_runs_of_different_units_are_never_one_series_and_never_compared():
     words = [run(n, 900.0 * n) for n in (1, 2)]
-    made = of([*words, *(tokens(n, 1000.0 * n) for n in (1, 2))])
+    made = summarise_records([*words, *(tokens(n, 1000.0 * n) for n in (1, 2))])
     names = ["Weak scaling, words", "Weak scaling, tokens"]
     assert [name for name, _ in made.scalings] == names
     found = {(line["unit"], line["items_per_second"]) for line in csv_lines(made)}
     assert {("words", "900.0"), ("tokens", "1000.0")} <= found
-    assert [each["unit"] for each in json_of(made)["series"]] == ["words", "tokens"]
+    assert [each["unit"] for each in render_json(made)["series"]] == ["words", "tokens"]
     answer = conclusions.answer_statements(made)
     assert [each.subject for each in answer if each.kind == "scaling"] == names

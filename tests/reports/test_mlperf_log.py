@@ -52,7 +52,7 @@ def make_run(status="ok", config=None, **parts):
     )
 
 
-def events_of(run):
+def list_events(run):
     """Return the events of a run's log by their keys."""
     lines = mlperf_log.format_log(run).splitlines()
     events = [json.loads(line.removeprefix(mlperf.LINE_PREFIX)) for line in lines]
@@ -88,12 +88,12 @@ def test_the_importer_reads_back_what_the_record_has():
         "cache_clear": False,
         "max_sequence_length": 30,
     }
-    events = events_of(make_run())
+    events = list_events(make_run())
     assert {name: events[name]["value"] for name in expected} == expected
 
 
 def test_the_samples_of_all_micro_batches_count():
-    events = events_of(make_run(config={"gradient_accumulation_steps": 3}))
+    events = list_events(make_run(config={"gradient_accumulation_steps": 3}))
     batch = 4 * 16 * 3
     assert events["global_batch_size"]["value"] == batch
     throughput = events["tracked_stats"]["value"]["throughput"]
@@ -106,12 +106,12 @@ def test_the_samples_of_all_micro_batches_count():
 def test_a_log_has_no_value_that_was_not_measured():
     uncounted = {"batches": {}, "resolved": {"train_samples": None}}
     files = {"model": "alexnet", "data_source": "tfrecord"}
-    events = events_of(make_run(config=files, **uncounted))
+    events = list_events(make_run(config=files, **uncounted))
     unknown = {"eval_accuracy", "train_samples", "max_sequence_length"}
     assert not unknown & events.keys() and "opt_gradient_clip_norm" not in events
     assert events["block_start"]["metadata"] == {"first_epoch_num": 1}
     # No sample comes again, so the run is one epoch.
-    assert events_of(make_run(**uncounted))["train_samples"]["value"] == 256
+    assert list_events(make_run(**uncounted))["train_samples"]["value"] == 256
 
 
 @pytest.mark.parametrize(
@@ -121,7 +121,7 @@ def test_a_log_has_no_value_that_was_not_measured():
 def test_a_failed_run_has_a_log_without_a_score(seconds, keys):
     environment = {"started": "2026-01-02T03:04:05+00:00"}
     run = make_record("failed", config=GNMT, seconds=seconds, environment=environment)
-    events = events_of(run)
+    events = list_events(run)
     assert {"init_start", "run_start", "run_stop"} & events.keys() == keys
     assert "tracked_stats" not in events
     if seconds:

@@ -7,8 +7,8 @@ from rnn_scaling.reports import conclusions, csv_table, scaling_data, table
 from rnn_scaling.reports.page import scaling
 from rnn_scaling.reports.report_files import list_file_renderers
 from tests.support.answers import lead
-from tests.support.records import changed
-from tests.support.scaling_runs import of, timed
+from tests.support.records import change_record
+from tests.support.scaling_runs import make_timed_run, summarise_records
 
 # Models of different families, with the efficiency of each on two devices. A step has
 # 1,000 items and 5 GFLOP per device.
@@ -23,9 +23,9 @@ MODELS = {
 }
 
 
-def trained(model, num_devices, rate, megabytes, repeat=0, **config):
+def make_model_run(model, num_devices, rate, megabytes, repeat=0, **config):
     """Return a run of a model with `megabytes` MB of variables, all of them dense."""
-    made = timed(
+    made = make_timed_run(
         num_devices,
         rate,
         repeat,
@@ -39,7 +39,7 @@ def trained(model, num_devices, rate, megabytes, repeat=0, **config):
         "embedding_bytes": 0,
         "row_bytes": 0,
     }
-    return changed(made, parameters=counted, flops_per_item=5e6)
+    return change_record(made, parameters=counted, flops_per_item=5e6)
 
 
 def runs_of(efficiencies, sizes=None, repeats=2, **config):
@@ -49,18 +49,20 @@ def runs_of(efficiencies, sizes=None, repeats=2, **config):
     """
     sizes = sizes or range(len(efficiencies), 0, -1)
     return [
-        trained(model, n, 1000 * (1 if n == 1 else 2 * efficiency), size, k, **config)
+        make_model_run(
+            model, n, 1000 * (1 if n == 1 else 2 * efficiency), size, k, **config
+        )
         for (model, efficiency), size in zip(efficiencies.items(), sizes)
         for n in (1, 2)
         for k in range(repeats)
     ]
 
 
-def first(count):
+def take_first(count):
     return dict(list(MODELS.items())[:count])
 
 
-def lines_of(section):
+def list_lines(section):
     return {
         line[0]: dict(zip(section.grids[0].head[1:], line[1:]))
         for line in section.grids[0].lines
@@ -68,11 +70,11 @@ def lines_of(section):
 
 
 def test_each_model_is_a_line_with_its_work_and_what_it_exchanges():
-    [section] = table.make_sections(of(runs_of(MODELS)))
+    [section] = table.make_sections(summarise_records(runs_of(MODELS)))
     assert [line[0] for line in section.grids[0].lines] == [
         *reversed(MODELS)
     ]  # most work per exchanged MB first
-    lines = lines_of(section)
+    lines = list_lines(section)
     assert section.grids[0].head[0] == "Model" and "Words/s" not in str(section.grids)
     assert lines["nmt"].pop("Efficiency on 2 devices (%)").startswith("60.0 ± 0.")
     assert lines["nmt"] == {
@@ -82,13 +84,13 @@ def test_each_model_is_a_line_with_its_work_and_what_it_exchanges():
         "Parameters (million)": "1.75",
         "Runs": "2",
     }
-    [brief] = table.make_sections(of(runs_of(MODELS)), is_brief=True)
+    [brief] = table.make_sections(summarise_records(runs_of(MODELS)), is_brief=True)
     assert brief.grids[0].head[:2] == ["On 2 devices", "Efficiency (%)"]
-    assert lines_of(brief)["resnet110"]["Exchanged per step (MB)"] == "2.00"
+    assert list_lines(brief)["resnet110"]["Exchanged per step (MB)"] == "2.00"
 
 
 def test_two_models_are_reported_as_before():
-    made = of(runs_of(first(2)))
+    made = summarise_records(runs_of(take_first(2)))
     assert not any(
         metric.name in csv_table.render(made).decode() for metric in MODEL_METRICS
     )
@@ -98,13 +100,13 @@ def test_two_models_are_reported_as_before():
 
 def test_a_model_whose_runs_failed_has_a_line_and_is_named():
     runs = [
-        changed(run, status="failed", throughput={})
+        change_record(run, status="failed", throughput={})
         if run.config["model"] == "transformer"
         else run
         for run in runs_of(MODELS)
     ]
-    made = of(runs)
-    assert set(lines_of(table.make_sections(made)[0])["transformer"].values()) == {
+    made = summarise_records(runs)
+    assert set(list_lines(table.make_sections(made)[0])["transformer"].values()) == {
         "n/a",
         "none succeeded",
     }
@@ -117,16 +119,17 @@ def test_a_model_whose_runs_failed_has_a_line_and_is_named():
 
 def test_the_fastest_series_stands_for_its_model_and_modes_are_apart():
     slower = [
-        trained("nmt", n, 400 * n, 70, encoder_type="dynamic_rnn") for n in (1, 2)
+        make_model_run("nmt", n, 400 * n, 70, encoder_type="dynamic_rnn")
+        for n in (1, 2)
     ]
     alone = runs_of(MODELS, variable_update="independent")
-    made = of([*runs_of(MODELS), *slower, *alone])
+    made = summarise_records([*runs_of(MODELS), *slower, *alone])
     assert [name for name, _ in made.tables] == [
         "Weak scaling, independent",
         "Weak scaling, replicated",
     ]
     independent, replicated = (
-        lines_of(section) for section in table.make_sections(made)
+        list_lines(section) for section in table.make_sections(made)
     )
     assert replicated["nmt"]["Exchanged per step (MB)"] == "14.00"
     assert independent["nmt"]["Exchanged per step (MB)"] == "0.00"
@@ -142,7 +145,7 @@ def test_the_fastest_series_stands_for_its_model_and_modes_are_apart():
 
 
 def test_pictures_have_all_models_and_no_rates_of_different_units():
-    made = of(runs_of(MODELS))
+    made = summarise_records(runs_of(MODELS))
     [group] = scaling_data.list_groups(made)
     assert len({(line.colour, line.shape) for line in group.lines}) == 7
     names = [metric.name for metric in group.picture_metrics]
@@ -163,6 +166,6 @@ def test_models_of_one_family_count_once_and_single_runs_are_not_judged():
             (0.6, 0.7, 0.8, 0.9, 0.95),
         )
     )
-    answer = lead(of(runs_of(sizes)))
+    answer = lead(summarise_records(runs_of(sizes)))
     assert answer["too-few-models"].values["families"] == 2
-    assert "trend-of-single-runs" in lead(of(runs_of(MODELS, repeats=1)))
+    assert "trend-of-single-runs" in lead(summarise_records(runs_of(MODELS, repeats=1)))

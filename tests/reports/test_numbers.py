@@ -52,11 +52,11 @@ def test_a_number_without_an_interval_has_four_digits():
     assert wording.format_interval(None, 1) == "n/a"
 
 
-def value_of(cell):
+def read_value(cell):
     return float(re.match(r"[\d,.]+", cell)[0].replace(",", ""))
 
 
-def half_unit(cell):
+def find_half_unit(cell):
     """Half a unit of the last digit of a number with a point."""
     return 0.5 * 10.0 ** -len(re.match(r"[\d,]+(?:\.(\d+))?", cell)[1] or "")
 
@@ -82,14 +82,18 @@ def test_every_printed_ratio_holds_within_the_printed_rounding():
             wording.format_interval(value, digits)
             for value, digits in ((speedup, 2), (speedup.scaled(100 / n), 1))
         )
-        found = value_of(rates[1]) / value_of(rates[0])
+        found = read_value(rates[1]) / read_value(rates[0])
         # Each number is accurate to 0.5 %: trailing zeros may or may not be significant.
-        assert abs(found - value_of(printed)) <= 0.0101 * found + half_unit(printed), (
+        assert abs(found - read_value(printed)) <= 0.0101 * found + find_half_unit(
+            printed
+        ), (
             rates,
             printed,
         )
-        off = 100 / n * half_unit(printed) + half_unit(efficiency)
-        assert abs(100 / n * value_of(printed) - value_of(efficiency)) <= off + 1e-9, (
+        off = 100 / n * find_half_unit(printed) + find_half_unit(efficiency)
+        assert (
+            abs(100 / n * read_value(printed) - read_value(efficiency)) <= off + 1e-9
+        ), (
             printed,
             efficiency,
         )
@@ -104,7 +108,7 @@ def test_runs_that_differ_by_a_factor_get_that_factor_and_no_interval_that_says_
         wording.format_interval(value, digits)
         for value, digits in ((one, 1), (many, 1), (divide_rates(many, one), 2))
     ]
-    assert [value_of(cell) for cell in cells] == [14342, 16656, 1.16]
+    assert [read_value(cell) for cell in cells] == [14342, 16656, 1.16]
     assert [re.findall(r"[\d.]+", cell)[-1] for cell in cells] == [
         "3.61",
         "5.29",

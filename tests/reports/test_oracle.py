@@ -13,8 +13,8 @@ from rnn_scaling.analysis.student import t_quantile
 from rnn_scaling.reports import conclusions, headline, table
 from rnn_scaling.reports.series_statements import format_series
 from rnn_scaling.reports.wording import write_sentences
-from tests.support.records import changed
-from tests.support.scaling_runs import of, run
+from tests.support.records import change_record
+from tests.support.scaling_runs import run, summarise_records
 from tests.support.views import csv_lines
 
 MODES = ("independent", "parameter_server", "replicated", "mirrored")
@@ -79,18 +79,20 @@ def folder(random_):
                             **names,
                             **workers,
                         )
-                        made = beside(made, count, disturbed, random_)
+                        made = add_load(made, count, disturbed, random_)
                         made = (
-                            among(made, count, disturbed, random_) if workers else made
+                            add_workers(made, count, disturbed, random_)
+                            if workers
+                            else made
                         )
                         if lm:
                             config = {**made.config, "model": "lm"}
-                            made = changed(made, unit="tokens", config=config)
+                            made = change_record(made, unit="tokens", config=config)
                         runs.append(made)
     return runs
 
 
-def beside(made, count, disturbed, random_):
+def add_load(made, count, disturbed, random_):
     """Return the run on a machine of two cores, sometimes beside other load.
 
     Sometimes it is a different machine.
@@ -105,12 +107,12 @@ def beside(made, count, disturbed, random_):
     own = min(2, made.config["num_devices"])  # one core per worker, at most two
     resolved = {"cpu_affinity": [0, 1][:own], "oversubscribed": count > 2}
     cpu = "B" if random_.random() < 0.1 else "A"
-    return changed(
+    return change_record(
         made, resolved=resolved, environment={"cpu": cpu, "cpu_cores": 2, "load": load}
     )
 
 
-def among(made, count, disturbed, random_):
+def add_workers(made, count, disturbed, random_):
     """Return the run with several workers.
 
     Some of them are disturbed, lost, or train with old gradients.
@@ -128,10 +130,10 @@ def among(made, count, disturbed, random_):
         told["lost"] = (
             [{"rank": count, "error": "killed"}] if random_.random() < 0.3 else []
         )
-    return changed(made, workers=told)
+    return change_record(made, workers=told)
 
 
-def lines_of(made):
+def list_lines(made):
     """Return the CSV's lines as numbers, by series and devices."""
     lines = {}
     for line in csv_lines(made):
@@ -153,7 +155,7 @@ def lines_of(made):
     return lines
 
 
-def above(first, second, pools, series):
+def is_above(first, second, pools, series):
     """Decide by the ends of both rates, at 5 % over all pairs of series.
 
     `pools` has, for each rate, whose scatter it shares and the degrees of freedom of
@@ -190,23 +192,28 @@ def is_busy(made):
     return max(of_core for _, of_core in core_shares(made)) > 0.05
 
 
-def counted(row):
+def select_counted_runs(row):
     """Return the quiet runs if there are two, and a third of all; else all good ones."""
     quiet = [made for made in row.good_runs if not is_busy(made)]
     return quiet if len(quiet) >= max(2, len(row.good_runs) / 3) else row.good_runs
 
 
-def taken(row, best):
+def find_taken_share(row, best):
     """Return the share that only this row's load may have taken, half of a core at most."""
     loads = []
     for side in (row, best):
-        loads.append([max(of for _, of in core_shares(made)) for made in counted(side)])
+        loads.append(
+            [
+                max(of for _, of in core_shares(made))
+                for made in select_counted_runs(side)
+            ]
+        )
     errors = [statistics.variance(side) / len(side) for side in loads if len(side) > 1]
     excess = statistics.mean(loads[0]) - statistics.mean(loads[1])
     if excess <= max(0.05, 2 * math.sqrt(sum(errors))):
         return 0.0
     shares = []
-    for made in counted(row):
+    for made in select_counted_runs(row):
         busy = [pair for pair in core_shares(made) if pair[1] > 0.05]
         shares.append(max([max(share, min(0.5, of)) for share, of in busy], default=0))
     return sum(shares) / len(shares)
@@ -253,8 +260,8 @@ def judge_lead(made, lines):
     pool_of = {}
     degrees = collections.Counter()
     for title, row in all_rows.items():
-        pool_of[title] = (row.num_workers, any(map(is_busy, counted(row))))
-        degrees[pool_of[title]] += len(counted(row)) - 1
+        pool_of[title] = (row.num_workers, any(map(is_busy, select_counted_runs(row))))
+        degrees[pool_of[title]] += len(select_counted_runs(row)) - 1
     pools = {title: (pool, degrees[pool]) for title, pool in pool_of.items()}
     lost = {
         title
@@ -263,14 +270,14 @@ def judge_lead(made, lines):
     }
     raised = {}
     for title in rates:
-        left = 1 - taken(rows[title], rows[best])
+        left = 1 - find_taken_share(rows[title], rows[best])
         raised[title] = [rate / left for rate in rates[title]]
     tied = [
         t
         for t in rates
         if t == best
         or t in lost
-        or not above(rates[best], raised[t], (pools[best], pools[t]), len(rates))
+        or not is_above(rates[best], raised[t], (pools[best], pools[t]), len(rates))
     ]
     if fastest:
         assert fastest.subject == best and tied == [best]
@@ -288,7 +295,7 @@ def judge_lead(made, lines):
 def test_no_sentence_says_more_than_the_tables():
     random_, seen = random.Random(7), []
     for _ in range(90):
-        made = of(folder(random_))
+        made = summarise_records(folder(random_))
         if not made.measured:
             continue
         # test_option_effects recomputes the numbers of the headline.
@@ -298,7 +305,7 @@ def test_no_sentence_says_more_than_the_tables():
             if statement.kind not in headline.KINDS
         ]
         lead = write_sentences(details)
-        lines = lines_of(made)
+        lines = list_lines(made)
         text = table.format_text(made)
         everything = [
             lead,
@@ -318,7 +325,7 @@ def test_no_sentence_says_more_than_the_tables():
             section = text.split(f"### {each.title}\n")[1].split("\n### ")[0]
             for number in WITH_INTERVAL.findall(format_series(each)):
                 assert number in section or number in map(
-                    turned, part_lines(each)[-1]
+                    turn_sign, list_part_lines(each)[-1]
                 ), (number, section)
             judge_sentence(format_series(each), each, lines)
             judge_conditions(format_series(each), each)
@@ -336,18 +343,20 @@ def answer_of_parts(made):
 
     Gains are included a second time without their sign, because sentences omit it.
     """
-    cells = [cell for each in made.series for line in part_lines(each) for cell in line]
-    return [*cells, *map(turned, cells)]
+    cells = [
+        cell for each in made.series for line in list_part_lines(each) for cell in line
+    ]
+    return [*cells, *map(turn_sign, cells)]
 
 
-def part_lines(series):
+def list_part_lines(series):
     """Return the lines of a series' table of parts."""
     return [
         line for grid in table.make_parts_section(series).grids for line in grid.lines
     ]
 
 
-def turned(cell):
+def turn_sign(cell):
     """ "-8.0 ± 2.0" as "8.0 ± 2.0", "-47 [-102, -7]" as "47 [7, 102]"."""
     if match := re.fullmatch(r"-(\S+) \[(-?)(\S+), (-?)(\S+)\]", cell):
         value, low, high = (
@@ -391,7 +400,10 @@ def judge_conditions(said, series):
     )  # parts are made of other series' rows, too
     rows = [row, base, *(series.largest_loss.rows if named else ())]
     records = {
-        id(record): record for each in rows if each for record in counted(each)
+        id(record): record
+        for each in rows
+        if each
+        for record in select_counted_runs(each)
     }.values()
     loads = [
         # The machine has two cores; each device uses one of them.
@@ -459,11 +471,13 @@ def judge_overview(made, lines):
     assert span["series"] == len(known)
     named = [span["low_name"], span["high_name"]]
     assert named == [min(known, key=known.get), max(known, key=known.get)]
-    low, high = (lines[title, devices_of(made, title)]["efficiency"] for title in named)
+    low, high = (
+        lines[title, find_devices(made, title)]["efficiency"] for title in named
+    )
     assert "range-within-noise" in stated or high[0] > low[2] and high[1] > low[0]
 
 
-def devices_of(made, title):
+def find_devices(made, title):
     return next(
         each.largest_row.num_devices for each in made.series if each.title == title
     )

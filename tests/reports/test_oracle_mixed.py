@@ -15,9 +15,9 @@ from rnn_scaling.reports.page import scaling
 from rnn_scaling.reports.series_statements import format_series
 from rnn_scaling.reports.wording import write_sentences
 from tests.reports.test_oracle import WITH_INTERVAL, answer_of_parts
-from tests.support.records import changed
-from tests.support.scaling_runs import of, run
-from tests.support.views import json_of
+from tests.support.records import change_record
+from tests.support.scaling_runs import run, summarise_records
+from tests.support.views import render_json
 
 FOLDERS = 50
 MODES = ("independent", "parameter_server", "replicated", "mirrored")
@@ -80,7 +80,7 @@ def make_run(options, count, rate, random_):
                 "seconds": None,
                 "items_per_second": float(f"{rate:.2g}"),
             }
-            made = changed(
+            made = change_record(
                 made,
                 batches={},
                 throughput=throughput,
@@ -98,7 +98,7 @@ def make_run(options, count, rate, random_):
         **{k: v for k, v in options.items() if k != "num_devices"},
         **workers,
     )
-    return changed(made, unit="tokens") if options.get("model") == "lm" else made
+    return change_record(made, unit="tokens") if options.get("model") == "lm" else made
 
 
 def add_troubles(made, random_):
@@ -108,9 +108,9 @@ def add_troubles(made, random_):
     has grown.
     """
     if random_.random() < 0.2:
-        made = changed(made, certificate=random_.choice([WRONG, RIGHT, RIGHT]))
+        made = change_record(made, certificate=random_.choice([WRONG, RIGHT, RIGHT]))
     if random_.random() < 0.1:
-        made = changed(
+        made = change_record(
             made,
             resolved={
                 "device_type": random_.choice(["GPU", "CPU"]),
@@ -124,7 +124,9 @@ def add_troubles(made, random_):
         made = dataclasses.replace(
             made, batches=dataclasses.replace(made.batches, loss=loss)
         )
-    return changed(made, environment={"cpu": random_.choice("AAAAAAB"), "cpu_cores": 2})
+    return change_record(
+        made, environment={"cpu": random_.choice("AAAAAAB"), "cpu_cores": 2}
+    )
 
 
 def folder(random_):
@@ -163,7 +165,7 @@ def test_no_sentence_on_several_programs_says_more_than_their_records():
     random_ = random.Random(11)
     seen = set()
     for _ in range(FOLDERS):
-        made = of(folder(random_))
+        made = summarise_records(folder(random_))
         titles = [each.title for each in made.series]
         assert len(set(titles)) == len(titles), titles
         # test_option_effects recomputes the numbers of the headline.
@@ -202,7 +204,7 @@ def test_no_sentence_on_several_programs_says_more_than_their_records():
         assert not made.measured or lead.startswith("TRAINS WRONG") == wrong
         for each in made.series:
             judge_constant(made, each)
-        json_of(made)
+        render_json(made)
         csv_table.render(made)
         kinds = {each.kind for each in conclusions.answer_statements(made)}
         seen |= kinds & {"fastest", "unknown-work", "one-ranked", "trains-wrong"}
@@ -229,7 +231,7 @@ def total_samples(config):
     )
 
 
-def works_of(series):
+def list_works(series):
     """Return the recorded work of a series: unit, workload or trainer, samples per step."""
     config = series.rows[0].records[0].config
     samples = config.get("batch_size", 0)
@@ -242,7 +244,7 @@ def judge_work(made, lead):
     """Check that series of several programs are ranked only if all recorded equal work."""
     for _, series in made.scalings:
         trainers = {each.rows[0].records[0].config.get("trainer") for each in series}
-        assert len(trainers) == 1 or len({works_of(each) for each in series}) == 1
+        assert len(trainers) == 1 or len({list_works(each) for each in series}) == 1
         assert len({each.machine for each in series}) == 1
 
 

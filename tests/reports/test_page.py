@@ -14,26 +14,32 @@ from rnn_scaling.reports import conclusions, curves, scaling_data, table
 from rnn_scaling.reports.page import document, scaling
 from rnn_scaling.reports.series_statements import format_series
 from tests.support.scaling_runs import (
-    attributed,
-    of,
-    repeated,
+    make_attributed_runs,
+    make_repeats,
+    make_timed_run,
+    make_weak_and_strong_runs,
     run,
     series,
-    timed,
-    weak_and_strong,
+    summarise_records,
     write_folder,
 )
-from tests.support.views import page_of
+from tests.support.views import render_page
 
 
 def test_the_plot_is_a_png_and_needs_a_rate():
-    assert curves.render(of(series()))[:8] == b"\x89PNG\r\n\x1a\n"
+    assert curves.render(summarise_records(series()))[:8] == b"\x89PNG\r\n\x1a\n"
     with pytest.raises(ValueError, match="successful"):
-        curves.render(of([run(1, 0.0, "failed")]))
+        curves.render(summarise_records([run(1, 0.0, "failed")]))
 
 
 def test_a_run_is_compared_with_the_mean_of_its_repeats():
-    made = of([timed(1, 100, 0), timed(1, 100, 1), timed(2, 180, 0)])
+    made = summarise_records(
+        [
+            make_timed_run(1, 100, 0),
+            make_timed_run(1, 100, 1),
+            make_timed_run(2, 180, 0),
+        ]
+    )
     explorer = scaling_data.make_explorer(made, scaling_data.list_groups(made))
     first, second, single = (run.values.get("apart") for run in explorer.runs)
     assert first == pytest.approx(-second, abs=0.1) and first != 0 and single is None
@@ -41,7 +47,7 @@ def test_a_run_is_compared_with_the_mean_of_its_repeats():
 
 
 def test_the_page_is_one_file_with_every_number_and_escapes_names(tmp_path):
-    hostile = timed(
+    hostile = make_timed_run(
         2,
         140,
         0,
@@ -49,15 +55,15 @@ def test_the_page_is_one_file_with_every_number_and_escapes_names(tmp_path):
         all_reduce_spec="<script>alert(1)</script>",
     )
     failed = {"variable_update": "replicated", "all_reduce_spec": "<b>"}
-    made = of(
+    made = summarise_records(
         [
-            *attributed(),
+            *make_attributed_runs(),
             hostile,
             run(4, 1.0, "failed", variable_update="replicated"),
             run(2, 1.0, "failed", **failed),
         ]
     )
-    text = page_of(made)
+    text = render_page(made)
     assert "<script>alert" not in text
     assert "&lt;script&gt;alert" in text
     assert "<b>" not in text
@@ -71,7 +77,7 @@ def test_the_page_is_one_file_with_every_number_and_escapes_names(tmp_path):
     assert "X: out of memory" in plain and "rnn_scaling.report/1" in text[:EDGE_BYTES]
 
 
-def data_of(text):
+def read_data(text):
     """Return the data that the page's script draws."""
     return json.loads(
         re.search(r'<script type="application/json" id="data">(.*?)</script>', text)[1]
@@ -79,8 +85,10 @@ def data_of(text):
 
 
 def test_the_script_gets_the_numbers_of_the_report_and_every_run():
-    made = of([*attributed(), run(4, 1.0, "failed", variable_update="replicated")])
-    data = data_of(page_of(made))
+    made = summarise_records(
+        [*make_attributed_runs(), run(4, 1.0, "failed", variable_update="replicated")]
+    )
+    data = read_data(render_page(made))
     assert data["metrics"][0]["name"] == "efficiency"
     assert data["axes"][0]["name"] == "devices"
     line = next(each for each in data["lines"] if each["title"].endswith("replicated"))
@@ -106,14 +114,14 @@ def test_the_script_gets_the_numbers_of_the_report_and_every_run():
 def test_a_thinned_run_has_its_number_of_steps_and_another_one_its_exact_times(
     monkeypatch,
 ):
-    made = of([timed(1, 123.4567, batches=41)])
-    [exact] = data_of(page_of(made))["runs"]
+    made = summarise_records([make_timed_run(1, 123.4567, batches=41)])
+    [exact] = read_data(render_page(made))["runs"]
     assert exact["step_ms"] == pytest.approx(
         [1000 * s for s in made.rows[0].records[0].batches.seconds], rel=1e-5
     )
     monkeypatch.setattr(scaling_data, "MAX_STEPS", 10)
     monkeypatch.setattr(scaling_data, "MIN_STEPS", 10)
-    [thinned] = data_of(page_of(made))["runs"]
+    [thinned] = read_data(render_page(made))["runs"]
     assert thinned["bucket"]
     assert len(thinned["step_ms"]) < 41
     assert thinned["steps"] == exact["steps"] == 41
@@ -133,7 +141,7 @@ def test_the_libraries_are_the_files_that_their_table_says_and_the_only_script_h
         for name in document.LIBRARIES
     }
     assert sum(path.stat().st_size for path in folder.iterdir()) < 600_000
-    text = page_of(of(attributed()))
+    text = render_page(summarise_records(make_attributed_runs()))
     [script] = re.findall(r"<script>(.*?)</script>", text, re.S)
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     assert f"script-src 'sha256-{digest}';" in text and "default-src 'none'" in text
@@ -145,8 +153,11 @@ def _plain(text):
 
 
 def test_the_overview_has_a_line_for_each_series_with_its_speedup_first():
-    made = of(
-        [*weak_and_strong(), run(2, 1.0, "failed", variable_update="parameter_server")]
+    made = summarise_records(
+        [
+            *make_weak_and_strong_runs(),
+            run(2, 1.0, "failed", variable_update="parameter_server"),
+        ]
     )
     tables = [
         (section.title, section.grids[0]) for section in table.make_sections(made)
@@ -162,14 +173,14 @@ def test_the_overview_has_a_line_for_each_series_with_its_speedup_first():
     assert numbers == ["1.40", "70.0", "140.0", "100.0", "3"]
     assert lines["cudnn_lstm, parameter_server"][-1] == "none succeeded"
     assert [title for title, _ in tables] == ["Weak scaling", "Strong scaling"]
-    several = repeated({1: 90, 2: 180}, variable_update="independent")
-    several += repeated({1: 90, 4: 360}, variable_update="replicated")
-    [section] = table.make_sections(of(several))
+    several = make_repeats({1: 90, 2: 180}, variable_update="independent")
+    several += make_repeats({1: 90, 4: 360}, variable_update="replicated")
+    [section] = table.make_sections(summarise_records(several))
     assert section.grids[0].head[1:3] == ["Devices", "Speedup"]
 
 
 def test_a_picture_says_its_numbers_to_who_does_not_see_it():
-    text = _plain(page_of(of(attributed())))
+    text = _plain(render_page(summarise_records(make_attributed_runs())))
     described = re.findall(r"<desc[^>]*>(.*?)</desc>", text)
     assert all(re.search(r"\d", each) for each in described)
     for numbers in (
@@ -181,7 +192,7 @@ def test_a_picture_says_its_numbers_to_who_does_not_see_it():
 
 
 def test_every_id_on_the_page_is_unique_and_every_reference_has_one():
-    text = page_of(of(attributed())).split("<script")[0]
+    text = render_page(summarise_records(make_attributed_runs())).split("<script")[0]
     ids = re.findall(r' id="([^"]+)"', text)
     assert len(ids) == len(set(ids))
     used = re.findall(r'href="#([^"]+)"', text) + re.findall(r"url\(#([^)]+)\)", text)
@@ -195,22 +206,22 @@ def test_every_id_on_the_page_is_unique_and_every_reference_has_one():
 
 
 def test_weak_and_strong_scaling_have_an_answer_and_pictures_of_their_own(tmp_path):
-    made = of(weak_and_strong())
+    made = summarise_records(make_weak_and_strong_runs())
     said = conclusions.answer_text(made)
     assert said.startswith("Weak scaling: ")
     assert "Strong scaling: cudnn_lstm, independent," in said
     assert conclusions.format_overview(made).startswith("Weak scaling: 2 series reach")
     assert "strong" not in conclusions.format_overview(made)
-    text = page_of(made)
+    text = render_page(made)
     assert text.count('id="fig-speedup-t"') == text.count('id="fig-speedup-1-t"') == 1
     assert text.count("<h3>Strong scaling</h3>") == 2, (
         "in the overview and over the curves"
     )
-    assert {line["group"] for line in data_of(text)["lines"]} == {
+    assert {line["group"] for line in read_data(text)["lines"]} == {
         "Weak scaling",
         "Strong scaling",
     }
-    assert report.main([str(write_folder(tmp_path, weak_and_strong()))]) == 0
+    assert report.main([str(write_folder(tmp_path, make_weak_and_strong_runs()))]) == 0
     assert "replicated" not in (tmp_path / "speedup_strong.svg").read_text()
     assert "strong" not in (tmp_path / "speedup.svg").read_text()
 
@@ -218,9 +229,10 @@ def test_weak_and_strong_scaling_have_an_answer_and_pictures_of_their_own(tmp_pa
 def test_runs_that_are_too_short_to_judge_are_not_called_unsteady():
     def counts(*batches):
         runs = [
-            timed(1 + k % 2, 100.0, k, batches=count) for k, count in enumerate(batches)
+            make_timed_run(1 + k % 2, 100.0, k, batches=count)
+            for k, count in enumerate(batches)
         ]
-        made = scaling._steady_statements(of(runs))
+        made = scaling._steady_statements(summarise_records(runs))
         return {
             statement.kind: list(statement.values.values())[0] for statement in made
         }

@@ -18,13 +18,19 @@ from rnn_scaling.reports import curves, scaling_data
 from rnn_scaling.reports.page import drawings, history
 from rnn_scaling.reports.pictures import charts
 from rnn_scaling.reports.wording import format_interval
-from tests.analysis.test_load_correction import beside_one_busy_process
+from tests.analysis.test_load_correction import make_runs_beside_busy_process
 from tests.support.histories import entry
-from tests.support.scaling_runs import at_rates, attributed, of, repeated, timed
+from tests.support.scaling_runs import (
+    make_attributed_runs,
+    make_repeats,
+    make_runs_at_rates,
+    make_timed_run,
+    summarise_records,
+)
 
 
-def chart(runs, name):
-    [group] = scaling_data.list_groups(of(runs))
+def find_chart(runs, name):
+    [group] = scaling_data.list_groups(summarise_records(runs))
     return next(
         group.chart(metric) for metric in group.picture_metrics if metric.name == name
     )
@@ -50,16 +56,18 @@ def test_an_axis_shows_numbers_near_each_other_and_cuts_wide_intervals():
 
 
 def test_a_picture_names_a_cut_interval_and_an_axis_that_does_not_begin_at_0():
-    steady = repeated({1: 95, 2: 190})
+    steady = make_repeats({1: 95, 2: 190})
     rates = ((1, 100), (1, 240), (2, 100), (2, 400))
-    unsteady = [timed(n, rate, variable_update="replicated") for n, rate in rates]
+    unsteady = [
+        make_timed_run(n, rate, variable_update="replicated") for n, rate in rates
+    ]
     for name, runs, notes in (
         ("words_per_second", steady, 0),
         ("speedup", steady, 1),
         ("efficiency", steady, 1),
         ("words_per_second", unsteady, 1),
     ):
-        drawn = chart(runs, name)
+        drawn = find_chart(runs, name)
         assert len(drawn.notes) == notes
         assert all(
             any(note in text for text in texts(charts.draw_svg(drawn, "n")))
@@ -78,7 +86,7 @@ def dots(monkeypatch):
 
 
 def test_three_numbers_of_devices_are_a_line(dots):
-    charts.draw_svg(chart(repeated({1: 95, 2: 190, 4: 380}), "speedup"), "n")
+    charts.draw_svg(find_chart(make_repeats({1: 95, 2: 190, 4: 380}), "speedup"), "n")
     [(x, _, look)] = dots
     assert len(x) == 3 and look["linestyle"] == "-"
 
@@ -86,7 +94,7 @@ def test_three_numbers_of_devices_are_a_line(dots):
 def two_modes(*counts):
     modes = ("independent", "replicated")
     return [
-        timed(n, 95 * n + 5 * k, k, variable_update=mode)
+        make_timed_run(n, 95 * n + 5 * k, k, variable_update=mode)
         for mode in modes
         for n in counts
         for k in range(3)
@@ -94,7 +102,7 @@ def two_modes(*counts):
 
 
 def test_two_numbers_of_devices_are_a_row_of_dots_with_intervals(dots):
-    charts.draw_svg(chart(two_modes(1, 2), "words_per_second"), "n")
+    charts.draw_svg(find_chart(two_modes(1, 2), "words_per_second"), "n")
     rows = [round(y) for _, [y], _ in dots]
     assert rows == [0, 0, 1, 1]
     for (x, _, look), (two, _, filled) in zip(dots[::2], dots[1::2]):
@@ -105,16 +113,16 @@ def test_two_numbers_of_devices_are_a_row_of_dots_with_intervals(dots):
 @pytest.mark.parametrize("name", ["efficiency", "speedup"])
 def test_a_definition_is_no_dot(name, dots):
     """An efficiency on one device is 100 % by definition."""
-    charts.draw_svg(chart(two_modes(1, 2), name), "n")
+    charts.draw_svg(find_chart(two_modes(1, 2), name), "n")
     values = [x[0] for x, _, _ in dots]
     assert len(values) == 2 and 100 not in values and 1 not in values
     dots.clear()
-    charts.draw_svg(chart(two_modes(1), name), "n")
+    charts.draw_svg(find_chart(two_modes(1), name), "n")
     assert len(dots) == 2, "without another number it is all there is"
 
 
-def loss_of(runs):
-    series = of(runs).measured
+def find_loss(runs):
+    series = summarise_records(runs).measured
     return next(s for s in series if "replicated" in s.title).largest_loss
 
 
@@ -132,14 +140,14 @@ def bars(monkeypatch):
 
 
 def test_a_loss_is_drawn_with_the_numbers_of_the_tables(monkeypatch):
-    loss = loss_of(attributed())
+    loss = find_loss(make_attributed_runs())
     drawn = texts(drawings.draw_losses_svg([("mine", loss)]))
     whole = format_interval(loss.loss_points, 1)
     assert {"mine", "exchange 20.0", "contention 10.0", whole} <= set(drawn)
 
 
 def test_the_bars_of_all_series_have_one_axis(bars):
-    loss = loss_of(attributed())
+    loss = find_loss(make_attributed_runs())
     drawings.draw_losses_svg([("a", loss), ("b", loss)])
     for row in (0, 1):
         own = [(left, right) for y, left, right in bars if y == row]
@@ -155,8 +163,8 @@ def test_a_gain_is_left_of_0(bars):
         ("replicated", 1): 80,
         ("replicated", 2): 150,
     }
-    runs = at_rates(rates)
-    drawings.draw_losses_svg([("a", loss_of(runs))])
+    runs = make_runs_at_rates(rates)
+    drawings.draw_losses_svg([("a", find_loss(runs))])
     assert [(start, round(end, 1)) for _, start, end in bars] == [(0, 20.0), (0, -13.8)]
 
 
@@ -165,14 +173,15 @@ def test_a_name_is_a_name_whatever_letters_it_has():
     names = ("$\\frac{$", "_mine", "\u8bad\u7ec3")
     runs = [
         dataclasses.replace(
-            timed(n, 100 * n), options=Options({"trainer": name, "num_devices": n})
+            make_timed_run(n, 100 * n),
+            options=Options({"trainer": name, "num_devices": n}),
         )
         for name in names
         for n in (1, 2)
     ]
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        made = of(runs)
+        made = summarise_records(runs)
         curves.render(made)
         drawn = []
         for group in scaling_data.list_groups(made):
@@ -180,7 +189,7 @@ def test_a_name_is_a_name_whatever_letters_it_has():
     assert {text.strip() for text in drawn} >= set(names)
 
 
-def drawn_boxes(monkeypatch, render):
+def list_drawn_boxes(monkeypatch, render):
     """Return the places of all texts of the figure that `render` draws, by text."""
     boxes = []
 
@@ -205,8 +214,8 @@ def assert_apart(boxes):
 def test_the_mark_of_a_number_covers_no_name(monkeypatch):
     runs = []
     for mode in ("replicated", "mirrored", "parameter_server"):
-        runs += beside_one_busy_process(mode)
-    rows = chart(runs, "efficiency")
+        runs += make_runs_beside_busy_process(mode)
+    rows = find_chart(runs, "efficiency")
     low, high = rows.frame
     mark_at = rows.row_points[0].points[-1].number.value
     # The names end where the marks begin.
@@ -215,7 +224,7 @@ def test_the_mark_of_a_number_covers_no_name(monkeypatch):
     for line in rows.lines:
         lines.append(dataclasses.replace(line, title="n" * num_letters))
     rows = dataclasses.replace(rows, lines=lines)
-    boxes = drawn_boxes(monkeypatch, lambda: charts.draw_png(rows))
+    boxes = list_drawn_boxes(monkeypatch, lambda: charts.draw_png(rows))
     assert_apart([box for box in boxes if box[0] == "†" or box[0][0] == "n"])
 
 
@@ -225,7 +234,7 @@ def test_the_notes_below_a_chart_and_its_legend_are_apart(monkeypatch):
     )
     entries = [entry(0), entry(1), entry(2), entry(3, configurations=(loaded,))]
     timeline = build_timeline(entries)
-    boxes = drawn_boxes(monkeypatch, lambda: history.to_png(timeline))
+    boxes = list_drawn_boxes(monkeypatch, lambda: history.to_png(timeline))
     names = [timeline.curves[0].title, timeline.entries[-1].name]
     named = [box for box in boxes if box[0].startswith(("commit", *names))]
     assert len(named) == 3
@@ -238,7 +247,7 @@ def test_the_picture_has_no_panel_without_a_metric(metrics, monkeypatch):
     monkeypatch.setattr(
         Figure, "savefig", lambda figure, *_, **__: drawn.append(figure)
     )
-    made = of(repeated({1: 95, 2: 190}))
+    made = summarise_records(make_repeats({1: 95, 2: 190}))
     [group] = scaling_data.list_groups(made)
     few = dataclasses.replace(
         group, picture_metrics=[group.picture_metrics[0]] * metrics

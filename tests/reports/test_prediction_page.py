@@ -26,7 +26,7 @@ def curve(name="a", first=1, unit="words"):
     return Curve(name, unit, WEAK, tuple(points))
 
 
-def drawn(predictions):
+def draw_figure(predictions):
     """Draw the figure of the PNG."""
     with matplotlib.rc_context():
         return pictures.draw_series(predictions)
@@ -39,7 +39,7 @@ def out(tmp_path, monkeypatch):
     return tmp_path / "out"
 
 
-def data_of(page):
+def read_data(page):
     return json.loads(
         re.search(r'id="data">(.*?)</script>', page.read_text(), re.DOTALL)[1]
     )
@@ -49,7 +49,7 @@ def test_every_point_and_interval_is_in_the_data_of_the_page(out):
     words = ["t.md", "--num_devices=8,4096", "--far"]
     assert predict.main([*words, f"--output={out}"]) == 0
     [series] = json.loads((out / "prediction.json").read_text())["series"]
-    [line] = data_of(out / "prediction.html")["lines"]
+    [line] = read_data(out / "prediction.html")["lines"]
     shown = {point["x"]["devices"]: point for point in line["points"]}
     assert [*shown] == [2**k for k in range(13)]
     predicted = {point["devices"]: point for point in series["predicted"]}
@@ -75,7 +75,7 @@ def test_a_simulation_is_drawn_without_intervals_and_not_as_measured(out):
         "--steps=40",
     ]
     assert predict.main(["--simulate", *words, f"--output={out}"]) == 0
-    [line] = data_of(out / "simulation.html")["lines"]
+    [line] = read_data(out / "simulation.html")["lines"]
     assert [point["label"].split(", ")[1] for point in line["points"]] == [
         "stated",
         "simulated",
@@ -113,7 +113,7 @@ def test_files_are_replaced_by_the_next_call(out):
 
 def test_an_interval_over_decades_does_not_squash_the_picture():
     found = predicting.predict(curve(), [8, 4096])
-    axes, _ = drawn([found]).axes
+    axes, _ = draw_figure([found]).axes
     rates = [point.rate.value for point in found.points]
     assert found.points[-1].rate.low < axes.get_ylim()[0] < 100
     assert max(rates) < axes.get_ylim()[1] < 3 * 4096 * 100
@@ -124,7 +124,7 @@ def test_an_interval_over_decades_does_not_squash_the_picture():
 
 def test_bars_of_efficiency_and_losses_add_up_to_all(out):
     found = predicting.predict(curve(), [1, 8, 64])
-    _, axes = drawn([found]).axes
+    _, axes = draw_figure([found]).axes
     ends = {
         round(bar.get_y(), 3): bar.get_x() + bar.get_width() for bar in axes.patches
     }
@@ -139,7 +139,7 @@ def test_the_parts_of_a_bar_differ_in_colour(out, parts, weights):
     shares = dict.fromkeys(parts, 0.5 / len(parts))
     point = curves.PredictedPoint(8, Interval(400.0), Interval(0.5), shares)
     prediction = curves.Prediction(curve(), (point,), weights)
-    _, axes = drawn([prediction]).axes
+    _, axes = draw_figure([prediction]).axes
     assert len({bar.get_facecolor() for bar in axes.patches}) == 1 + len(parts)
 
 

@@ -11,7 +11,7 @@ from rnn_scaling.config.registry import TEXT_FILES
 from rnn_scaling.reports import repeat_commands
 from rnn_scaling.sweeps.plan import plan
 from tests.support.records import make_record
-from tests.support.scaling_runs import of, resolved
+from tests.support.scaling_runs import make_resolved_run, summarise_records
 
 SWEEPS_OWN = ("--repeats=", "--out=")
 TEXT = dict.fromkeys(TEXT_FILES, "x")
@@ -32,7 +32,9 @@ def test_what_the_commands_run_leaves_no_part_of_the_loss_unknown(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "x").write_text("a b\n")
     axis = scale.find_axis({"variable_update": options["mode"]})
-    measured = of([resolved(100.0 * n, **{axis: n}, **options) for n in (1, 2, 4)])
+    measured = summarise_records(
+        [make_resolved_run(100.0 * n, **{axis: n}, **options) for n in (1, 2, 4)]
+    )
     assert any(part.points is None for part in measured.series[0].largest_loss.parts), (
         "alone it needs more runs"
     )
@@ -57,7 +59,9 @@ def test_what_the_commands_run_leaves_no_part_of_the_loss_unknown(
             )
     key = make_series_key(measured.rows[0])
     [series] = (
-        each for each in of(records).series if make_series_key(each.rows[0]) == key
+        each
+        for each in summarise_records(records).series
+        if make_series_key(each.rows[0]) == key
     )
     assert [each.num_devices for each in series.rows] == [1, 2, 4]
     assert [
@@ -66,7 +70,9 @@ def test_what_the_commands_run_leaves_no_part_of_the_loss_unknown(
 
 
 def test_repeating_a_run_is_one_run_in_a_folder_of_its_own():
-    made = of([resolved(190.0, num_devices=2, mode="replicated", num_batches=33)])
+    made = summarise_records(
+        [make_resolved_run(190.0, num_devices=2, mode="replicated", num_batches=33)]
+    )
     words = shlex.split(repeat_commands.run_command(made.rows[0].records[0].config))
     chosen = {"--repeats=1", "--num_devices=2", "--variable_update=replicated"}
     assert chosen | {"--num_batches=33"} <= set(words)
@@ -76,7 +82,9 @@ def test_repeating_a_run_is_one_run_in_a_folder_of_its_own():
 
 def test_a_series_without_a_loss_is_measured_as_it_was():
     [command] = repeat_commands.list_commands(
-        of([resolved(100.0), resolved(101.0)]).series[0]
+        summarise_records([make_resolved_run(100.0), make_resolved_run(101.0)]).series[
+            0
+        ]
     )
     assert " --num_devices=1 " in command
     assert command.endswith(" --repeats=2 --out=results/again")
@@ -84,12 +92,12 @@ def test_a_series_without_a_loss_is_measured_as_it_was():
 
 def test_workers_of_several_devices_are_measured_beside_one_device_of_one():
     runs = [
-        resolved(
+        make_resolved_run(
             100.0 * n * d, num_devices=d, num_workers=n, mode="collective_all_reduce"
         )
         for n, d in ((1, 1), (2, 2))
     ]
-    first, second = repeat_commands.list_commands(of(runs).series[1])
+    first, second = repeat_commands.list_commands(summarise_records(runs).series[1])
     assert " --num_devices=2 --num_workers=2 " in first
     assert " --num_devices=1 --num_workers=1 " in second
     modes = "=distributed_independent,collective_all_reduce"

@@ -15,8 +15,13 @@ from rnn_scaling.reports import (
     table,
 )
 from tests.support.records import make_record
-from tests.support.scaling_runs import attributed, of, series, timed
-from tests.support.views import json_of
+from tests.support.scaling_runs import (
+    make_attributed_runs,
+    make_timed_run,
+    series,
+    summarise_records,
+)
+from tests.support.views import render_json
 
 GOLDENS = {
     "table.md": table.render,
@@ -27,11 +32,11 @@ GOLDENS = {
 
 @pytest.mark.parametrize("name", GOLDENS)
 def test_text_is_exact(name, is_golden):
-    assert is_golden(name, GOLDENS[name](of(series())).decode())
+    assert is_golden(name, GOLDENS[name](summarise_records(series())).decode())
 
 
 def test_the_json_has_every_number_of_the_table_with_its_kind():
-    made = json_of(of(attributed()))
+    made = render_json(summarise_records(make_attributed_runs()))
     assert made["schema"] == "rnn_scaling.report/1"
     [row] = [
         r
@@ -56,7 +61,7 @@ def test_the_json_has_every_number_of_the_table_with_its_kind():
 
 
 def test_seconds_times_rate_are_the_words_of_a_run():
-    made = of([timed(2, rate) for rate in (90, 110, 170)])
+    made = summarise_records([make_timed_run(2, rate) for rate in (90, 110, 170)])
     [(row,)] = [each.rows for each in made.series]
     assert summary.compute_mean_seconds(row) * row.rate.value == pytest.approx(
         30 * 2000
@@ -73,14 +78,16 @@ def test_a_kind_of_report_is_a_row(monkeypatch):
         "rnn_scaling.reports.csv_table", "the same again", file="again.csv"
     )
     monkeypatch.setitem(registry.REPORTS, "again", row)
-    files = report_files.list_file_renderers(of(series()))
+    files = report_files.list_file_renderers(summarise_records(series()))
     assert {report.file for report in registry.REPORTS.values()} <= files.keys()
     assert "again.csv" in files
     assert files["again.csv"]() == files["table.csv"]()
 
 
 def test_the_report_knows_every_file_that_it_wrote(tmp_path):
-    for name, render in report_files.list_file_renderers(of(series())).items():
+    for name, render in report_files.list_file_renderers(
+        summarise_records(series())
+    ).items():
         (tmp_path / name).write_bytes(render())
         assert is_own(tmp_path / name), name
 

@@ -10,18 +10,24 @@ from rnn_scaling.commands import report
 from rnn_scaling.records import record
 from rnn_scaling.records.step_parts import LETTERS, PARTS
 from rnn_scaling.reports import wording
-from tests.support.records import changed, fields_of
-from tests.support.scaling_runs import without_pictures
-from tests.support.traced_runs import step, traced
+from tests.support.records import change_record, read_fields
+from tests.support.scaling_runs import skip_pictures
+from tests.support.traced_runs import make_traced_run, step
 
 THREE = (step(0.9), step(1.0), step(1.1))
 
 
 def test_the_report_shows_where_a_step_goes(tmp_path):
     two = [step(0.8), step(1.2)]
-    for k, run in enumerate((traced(*THREE), traced(*two, loss=2.0), traced(loss=3.0))):
+    for k, run in enumerate(
+        (
+            make_traced_run(*THREE),
+            make_traced_run(*two, loss=2.0),
+            make_traced_run(loss=3.0),
+        )
+    ):
         record.write(run, tmp_path / f"{k}.json")
-    with without_pictures():
+    with skip_pictures():
         assert report.main([str(tmp_path)]) == 0
     page = (tmp_path / "report.html").read_text()
     assert page.count('id="parts-0-t"') == 1 and page.count('id="step-0-t"') == 1
@@ -35,17 +41,17 @@ def test_the_report_shows_where_a_step_goes(tmp_path):
 
 def test_the_report_counts_operators_and_kernels(tmp_path):
     fused, loops = (
-        traced(*THREE, encoder_type=name, decoder_type=name)
+        make_traced_run(*THREE, encoder_type=name, decoder_type=name)
         for name in ("cudnn_lstm", "dynamic_rnn")
     )
     record.write(fused, tmp_path / "fused.json")
-    fields = fields_of(loops)["trace"]
+    fields = read_fields(loops)["trace"]
     fields["kernels"]["by_type"] = {"MatMul": 4188}
     fields["kernels"]["steps"] = [
         {"host": 4188, "device": 0, "copies": 0, "dispatched": 0}
     ] * 2
-    record.write(changed(loops, trace=fields), tmp_path / "loops.json")
-    with without_pictures():
+    record.write(change_record(loops, trace=fields), tmp_path / "loops.json")
+    with skip_pictures():
         assert report.main([str(tmp_path)]) == 0
     assert "<td>1,047 [1,047 / 0]</td>" in (tmp_path / "report.html").read_text()
     [group] = json.loads((tmp_path / "report.json").read_text())["counts"]["groups"]
@@ -59,19 +65,19 @@ def test_the_report_counts_operators_and_kernels(tmp_path):
     "config", [{"variable_update": "independent"}, {"variable_consistency": "relaxed"}]
 )
 def test_towers_without_an_exchange_in_the_step_do_not_wait(config):
-    tower, why = step_parts.split_steps([traced(*THREE, **config)]).straggler
+    tower, why = step_parts.split_steps([make_traced_run(*THREE, **config)]).straggler
     assert tower is None and why.kind == "straggler-no-exchange"
 
 
 def test_clusters_of_xla_have_no_tower_and_it_is_said():
-    parts = step_parts.split_steps([traced(*THREE, xla=True)])
+    parts = step_parts.split_steps([make_traced_run(*THREE, xla=True)])
     kinds = [statement.kind for statement in step_parts.make_statements(parts)]
     assert parts.concurrency is None
     assert kinds[1:3] == ["concurrency-unknown-clusters", "straggler-clusters"]
     assert kinds[-1] == "xla-clusters"
-    [alone] = dispatch_threads.make_probes([traced(*THREE, xla=True)], {2: 3})
+    [alone] = dispatch_threads.make_probes([make_traced_run(*THREE, xla=True)], {2: 3})
     assert alone.settings[0].concurrency is None
-    [alone] = dispatch_threads.make_probes([traced(*THREE)], {2: 3})
+    [alone] = dispatch_threads.make_probes([make_traced_run(*THREE)], {2: 3})
     assert alone.settings[0].concurrency > 1
 
 

@@ -12,37 +12,37 @@ from rnn_scaling.records.options import Options
 from rnn_scaling.reports import conclusions
 from rnn_scaling.reports.summary import summarise
 from rnn_scaling.reports.wording import write_sentence
-from tests.reports.test_learning import falling, recorded
-from tests.support.scaling_runs import without_pictures
+from tests.reports.test_learning import make_falling_losses, record_program
+from tests.support.scaling_runs import skip_pictures
 
 
-def other_losses_from(first):
+def make_other_losses(first):
     """Return losses that differ on several devices from a step on."""
 
     def losses(devices, repeat):
-        before = falling(steps=first - 1)
-        return before + falling(0.02 if devices == 1 else 0.05)[first - 1 :]
+        before = make_falling_losses(steps=first - 1)
+        return before + make_falling_losses(0.02 if devices == 1 else 0.05)[first - 1 :]
 
     return losses
 
 
 def equal_losses(devices, repeat):
-    return falling()
+    return make_falling_losses()
 
 
-def stated(path):
+def list_answer_statements(path):
     found = summarise(folder.read(path), "runs")
     return conclusions.answer_statements(found)
 
 
-def kinds_of_differences(path):
-    kinds = [statement.kind for statement in stated(path)]
+def list_kinds_of_differences(path):
+    kinds = [statement.kind for statement in list_answer_statements(path)]
     return kinds[: kinds.index("other-training-remedy")]
 
 
 def test_a_report_begins_with_losses_that_differ_on_more_devices(tmp_path, capsys):
-    path = recorded(tmp_path / "runs", other_losses_from(3))
-    first, remedy, *_ = stated(path)
+    path = record_program(tmp_path / "runs", make_other_losses(3))
+    first, remedy, *_ = list_answer_statements(path)
     assert first.kind == "other-losses"
     assert first.values["step"] == 3
     assert first.values["devices"] == ["2 devices"]
@@ -50,7 +50,7 @@ def test_a_report_begins_with_losses_that_differ_on_more_devices(tmp_path, capsy
     assert remedy.values["repeats"] == 2
     assert remedy.values["command"].startswith("./run.sh verify --trainer=")
 
-    with without_pictures():
+    with skip_pictures():
         assert report.main([str(path)]) == 0
     answer, _, _ = capsys.readouterr().out.partition("of the ideal")
     assert write_sentence(first) in answer
@@ -60,10 +60,11 @@ def test_a_report_begins_with_losses_that_differ_on_more_devices(tmp_path, capsy
 
 
 def test_losses_of_the_first_step_may_be_of_one_device(tmp_path):
-    path = recorded(
-        tmp_path / "runs", lambda devices, repeat: falling(start=2.0 + 0.05 * devices)
+    path = record_program(
+        tmp_path / "runs",
+        lambda devices, repeat: make_falling_losses(start=2.0 + 0.05 * devices),
     )
-    assert kinds_of_differences(path) == [
+    assert list_kinds_of_differences(path) == [
         "other-losses",
         "other-losses-before-an-update",
     ]
@@ -77,10 +78,10 @@ def test_the_quantity_that_is_nearest_to_the_cause_comes_first(tmp_path, name, k
     def update(devices, step):
         return {name: 0.5 * devices if step >= 3 else 0.5}
 
-    path = recorded(tmp_path / "runs", other_losses_from(3), update=update)
-    assert kinds_of_differences(path) == [kind, "other-losses"]
-    later = recorded(tmp_path / "later", other_losses_from(2), update=update)
-    assert kinds_of_differences(later) == ["other-losses", kind]
+    path = record_program(tmp_path / "runs", make_other_losses(3), update=update)
+    assert list_kinds_of_differences(path) == [kind, "other-losses"]
+    later = record_program(tmp_path / "later", make_other_losses(2), update=update)
+    assert list_kinds_of_differences(later) == ["other-losses", kind]
 
 
 @pytest.mark.parametrize(
@@ -96,8 +97,8 @@ def test_the_quantity_that_is_nearest_to_the_cause_comes_first(tmp_path, name, k
     ],
 )
 def test_only_what_rounding_cannot_explain_is_stated(tmp_path, update, is_stated):
-    path = recorded(tmp_path / "runs", equal_losses, update=update)
-    kinds = [statement.kind for statement in stated(path)]
+    path = record_program(tmp_path / "runs", equal_losses, update=update)
+    kinds = [statement.kind for statement in list_answer_statements(path)]
     assert ("other-training-remedy" in kinds) == is_stated
 
 
@@ -106,18 +107,18 @@ def test_training_that_diverges_proves_nothing(tmp_path, peak, is_stated):
     """A divergence amplifies rounding, so later losses may differ without a fault."""
 
     def losses(devices, repeat):
-        later = falling(0.02 if devices == 1 else 0.05)[3:]
+        later = make_falling_losses(0.02 if devices == 1 else 0.05)[3:]
         return [2.0, peak, 2.0, *later]
 
-    path = recorded(tmp_path / "runs", losses)
-    kinds = [statement.kind for statement in stated(path)]
+    path = record_program(tmp_path / "runs", losses)
+    kinds = [statement.kind for statement in list_answer_statements(path)]
     assert ("other-losses" in kinds) == is_stated
 
 
 def test_compare_says_that_a_change_trains_otherwise(tmp_path, capsys):
-    before = recorded(tmp_path / "before", equal_losses)
-    after = recorded(tmp_path / "after", other_losses_from(3))
-    again = recorded(tmp_path / "again", equal_losses)
+    before = record_program(tmp_path / "before", equal_losses)
+    after = record_program(tmp_path / "after", make_other_losses(3))
+    again = record_program(tmp_path / "again", equal_losses)
 
     compare.main([str(before), str(after), "--format=json"])
     content = json.loads(capsys.readouterr().out)
@@ -144,7 +145,7 @@ def test_compare_says_that_a_change_trains_otherwise(tmp_path, capsys):
     ],
 )
 def test_the_command_is_one_that_verify_takes(tmp_path, trainer, expected):
-    path = recorded(tmp_path / "runs", equal_losses, repeats=1)
+    path = record_program(tmp_path / "runs", equal_losses, repeats=1)
     records = []
     for run in folder.read(path).runs:
         options = {**run.record.options.recorded, "trainer_command": trainer}

@@ -2,14 +2,14 @@
 
 from rnn_scaling.reports import conclusions
 from rnn_scaling.reports.series_statements import make_statements
-from tests.support.scaling_runs import of
+from tests.support.scaling_runs import summarise_records
 
 
-def stated(records):
+def state_by_mode(records):
     """Return each mode's statements by kind; later statements of a kind replace earlier ones."""
     return {
         series.title.split(", ")[1]: by_kind(make_statements(series))
-        for series in of(records).series
+        for series in summarise_records(records).series
     }
 
 
@@ -26,6 +26,6 @@ def value(statement, name):
     return statement.values[name]["value"]
 
 
-def parts(made):
+def list_parts(made):
     """Part -> its points, of the statements of a series."""
     return {each.subject: value(each, "points") for each in made if each.kind == "part"}

@@ -88,7 +88,7 @@ def forms(rows) -> dict[str, str]:
     }
 
 
-def found(text: str):
+def find_findings(text: str):
     """Return the findings in a Markdown text."""
     return [
         made
@@ -101,6 +101,6 @@ def places(text: str):
     """Return the line and column of every cell in a finding."""
     return [
         (place.line, place.column)
-        for finding in found(text)
+        for finding in find_findings(text)
         for place in finding.places
     ]

@@ -18,7 +18,7 @@ from rnn_scaling.records import record
 from rnn_scaling.records.record import RunRecord
 from tests.support.configs import resolve
 from tests.support.records import make_record
-from tests.support.stand_in_forks import as_subprocess
+from tests.support.stand_in_forks import make_subprocess_stand_in
 
 CELLS, BATCHES, WARMUP = 4, 6, 2
 PER_ITERATION = {
@@ -115,7 +115,7 @@ def main(words: list[str]) -> int:
 
 def forks() -> types.SimpleNamespace:
     """Return a replacement for `subprocess` in `process` that forks this trainer."""
-    return as_subprocess(fake_tracer=main)
+    return make_subprocess_stand_in(fake_tracer=main)
 
 
 if __name__ == "__main__":

@@ -31,7 +31,7 @@ from rnn_scaling.records import record
 from rnn_scaling.system import entry
 from rnn_scaling.system.processes import process
 from tests.support.records import make_record
-from tests.support.stand_in_forks import as_subprocess
+from tests.support.stand_in_forks import make_subprocess_stand_in
 
 # The throughput of an interrupted run.
 HALF = {"items": 5, "seconds": 1.0, "items_per_second": 5.0}
@@ -43,7 +43,7 @@ EQUAL = {"verdict": "equal within 1e-5", "holds": True, "sentence": "Equal."}
 WRONG = {"verdict": "sum", "holds": False, "sentence": "WRONG: it sums."}
 
 
-def trainer(folder: Path) -> list[str]:
+def make_trainer_words(folder: Path) -> list[str]:
     return [sys.executable, "-m", "tests.support.faults", str(folder), "trainer"]
 
 
@@ -53,9 +53,9 @@ def command(folder: Path, name: str, *words: str, die_at: str = "never") -> list
     return [*start, name, die_at, *words]
 
 
-def forked() -> types.SimpleNamespace:
+def make_forking_subprocess() -> types.SimpleNamespace:
     """Return a replacement for `subprocess` in `process` that forks this trainer."""
-    return as_subprocess(
+    return make_subprocess_stand_in(
         faults=lambda words: _Trainer(Path(words[0]), list(words[2:])).run()
     )
 
@@ -77,17 +77,17 @@ def _log_lines(folder: Path) -> list[list[str]]:
     return [line.split() for line in text.splitlines()]
 
 
-def logged(folder: Path, event: str) -> list[str]:
+def list_logged(folder: Path, event: str) -> list[str]:
     """Return the labels of the runs that started or finished, in order."""
     return [label for found, label, _ in _log_lines(folder) if found == event]
 
 
-def started_pids(folder: Path) -> list[int]:
+def list_started_pids(folder: Path) -> list[int]:
     """Return the PIDs of all runs that started, and their children's ("child" lines)."""
     return [int(pid) for *_, pid in _log_lines(folder)]
 
 
-def alive(pid: int) -> bool:
+def is_alive(pid: int) -> bool:
     """Return whether a process runs; a zombie does not."""
     try:
         return _stat(Path(f"/proc/{pid}"))[0] not in "ZX"
@@ -109,7 +109,7 @@ def wait_until(condition, what: str) -> None:
     raise AssertionError(f"never: {what}")
 
 
-def jump(monkeypatch, happened) -> None:
+def jump_clock(monkeypatch, happened) -> None:
     """Advance the clock of time limits by a million seconds per event.
 
     `happened` returns the number of events so far.
@@ -172,7 +172,7 @@ class _Trainer:
             os.kill(os.getpid(), int(self._fault.removeprefix("signal_")))
         if self._fault == "rank_dies":
             wait_until(
-                lambda: self._label in logged(self._folder, "dead"), "rank 1 dies"
+                lambda: self._label in list_logged(self._folder, "dead"), "rank 1 dies"
             )
             self._fail("ClusterError", "worker 1 is lost")
             return 1
@@ -199,7 +199,7 @@ class _Trainer:
             os.kill(os.getpid(), signal.SIGKILL)
         ends = ("finish", "dead")
         wait_until(
-            lambda: any(self._label in logged(self._folder, end) for end in ends),
+            lambda: any(self._label in list_logged(self._folder, end) for end in ends),
             "rank 0 or 1 is done",
         )
         return 0
@@ -267,7 +267,7 @@ class _Trainer:
             file.write(f"{event} {self._label} {pid or os.getpid()}\n")
 
 
-def _die(at: str) -> None:
+def _die_at(at: str) -> None:
     moment, number = at.split(":")
     replace = os.replace
     sweep = os.getpid()
@@ -292,14 +292,14 @@ def of_words(words: Sequence[str]) -> int:
     if role == "trainer":
         return _Trainer(Path(folder), words).run()
     if words[0] != "never":
-        _die(words[0])
-    process.subprocess = forked()
+        _die_at(words[0])
+    process.subprocess = make_forking_subprocess()
 
     # Imported here because most processes are trainers, which need neither.
     from rnn_scaling.commands import ab, sweep
 
     return {"sweep": sweep, "ab": ab}[role].main(
-        words[1:], trainer=trainer(Path(folder))
+        words[1:], trainer=make_trainer_words(Path(folder))
     )
 
 

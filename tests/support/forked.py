@@ -110,16 +110,16 @@ def _call(
         sending.send((None, traceback.format_exc()))
 
 
-def as_built() -> None:
+def build_as_written() -> None:
     """Run graphs as Python builds them, like the fixture with this name."""
     import tensorflow as tf
 
     tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
 
 
-def as_built_and_telling() -> None:
+def build_as_written_and_report() -> None:
     """Do the same as `as_built`, and print the progress at once."""
-    as_built()
+    build_as_written()
     progress.PLAIN_INTERVAL_S = 0.2
 
 
@@ -212,7 +212,7 @@ class Trainer:
 
 
 def run_trainer(
-    folder: Path, *words: str, prepare: tuple[Any, ...] = (as_built,)
+    folder: Path, *words: str, prepare: tuple[Any, ...] = (build_as_written,)
 ) -> subprocess.CompletedProcess[str]:
     """Run a forked trainer, whose record is FOLDER/run.json."""
     folder.mkdir(exist_ok=True)
@@ -262,10 +262,10 @@ class LocalCluster(Trainer):
           faults: Rank -> a module-level function, called before its trainer begins.
         """
         # Not a daemon, which may have no children.
-        self._start(_local_cluster, words, folder, (dict(faults),), is_daemon=False)
+        self._start(_run_local_cluster, words, folder, (dict(faults),), is_daemon=False)
 
 
-def _local_cluster(
+def _run_local_cluster(
     words: list[str], out: str, err: str, faults: dict[int, Callable[[], None]]
 ) -> None:
     die_with_parent()  # the fork server, which ends with the tests
@@ -296,7 +296,7 @@ def _fork_rank(
             signal.signal(number, signal.default_int_handler)
         # A test need not wait for either.
         progress.PLAIN_INTERVAL_S = clusters.REPORT_S = 0.2
-        as_built()  # tests of faults compare no numbers
+        build_as_written()  # tests of faults compare no numbers
         faults.get(int(env["RNN_SCALING_RANK"]), lambda: None)()
         sys.argv = ["rnn_scaling.train", *words]
         entry.leave(train.main, at_once=True)

@@ -17,7 +17,7 @@ from rnn_scaling.records.history import Entry
 PROCESS, ENTRY = 0.015, 0.005  # standard deviations of log rates
 
 
-def commit_of(number: int) -> str:
+def make_commit(number: int) -> str:
     return f"{number:08x}" * 5
 
 
@@ -50,7 +50,7 @@ def entry(
         None
         if commit is None
         else history.Commit(
-            hash=commit or commit_of(number), date=day, subject="change"
+            hash=commit or make_commit(number), date=day, subject="change"
         )
     )
     fields = {
@@ -62,7 +62,7 @@ def entry(
     return Entry(**{**fields, **changes})
 
 
-def scattered(
+def scatter_rates(
     levels: Sequence[float], seed: int = 0, processes: int = 3
 ) -> list[tuple[float, ...]]:
     """Return rates of the processes of each entry around these levels."""
@@ -76,7 +76,7 @@ def scattered(
 
 def entries(levels: Sequence[float], seed: int = 0, **changes: Any) -> list[Entry]:
     """Return entries whose processes scatter around these levels."""
-    rates = scattered(levels, seed)
+    rates = scatter_rates(levels, seed)
     return [entry(number, each, **changes) for number, each in enumerate(rates)]
 
 
@@ -94,12 +94,12 @@ def repository(folder: Path, commits: int) -> list[str]:
     """
     run_git(folder, "init", "-q")
     return [
-        commit(folder, f"change {number}", 2_000_000_000 - number)
+        make_git_commit(folder, f"change {number}", 2_000_000_000 - number)
         for number in range(commits)
     ]
 
 
-def commit(folder: Path, subject: str, seconds: int) -> str:
+def make_git_commit(folder: Path, subject: str, seconds: int) -> str:
     author = ["-c", "user.name=a", "-c", "user.email=a@b", "-c", "commit.gpgsign=false"]
     when = {
         "GIT_COMMITTER_DATE": f"{seconds} +0000",

@@ -2,7 +2,7 @@
 
 import statistics
 
-from tests.support.records import changed, fields_of, throughput
+from tests.support.records import change_record, read_fields, throughput
 
 
 def make_windows(shares, batches, steal=0.0):
@@ -15,7 +15,7 @@ def make_windows(shares, batches, steal=0.0):
     }
 
 
-def beside_load(quiet, shares, run_load=None, steal=0.0):
+def make_run_beside_load(quiet, shares, run_load=None, steal=0.0):
     """Return a run whose batches took twice as long in windows above 5 % of load.
 
     Args:
@@ -37,9 +37,9 @@ def beside_load(quiet, shares, run_load=None, steal=0.0):
         "windows": make_windows(shares, per_window, steal),
     }
     batches = {"warmup": warmup, "seconds": seconds, "items": [*quiet.batches.items]}
-    return changed(
+    return change_record(
         quiet,
         batches=batches,
         throughput=throughput(batches),
-        environment={**fields_of(quiet)["environment"], "load": load},
+        environment={**read_fields(quiet)["environment"], "load": load},
     )

@@ -11,7 +11,7 @@ from rnn_scaling.records.importers import importing
 from rnn_scaling.records.importers.formats import FORMATS
 from rnn_scaling.records.importers.reading import Reading, Terms
 from tests.support import real_logs
-from tests.support.real_logs import raw
+from tests.support.real_logs import read_raw
 
 
 def read_run(path: Path, formats: str = "auto", **terms: object) -> SimpleNamespace:
@@ -42,7 +42,7 @@ def read_run(path: Path, formats: str = "auto", **terms: object) -> SimpleNamesp
     )
 
 
-TF_CNN = raw("tf_cnn_benchmarks")
+TF_CNN = read_raw("tf_cnn_benchmarks")
 
 
 def parse(name: str, text: str, **terms: object) -> Reading:
@@ -101,16 +101,16 @@ HOROVOD_SYNTHETIC = horovod_synthetic(4)
 
 # Tensor 1: negotiation 0..30 us (rank 1 is 20 us late), operation 40..100 with queue 10 and collective 40 us inside.
 # Tensor 2: fused with it, the same operation.
-HOROVOD_TIMELINE = raw("horovod_timeline")
-NCCL_TESTS, NCCL_TESTS_JSON = raw("nccl_tests"), raw("nccl_tests_json")
-RCCL_TESTS_JSON = raw("rccl_tests_json")
-MLPERF = raw("mlperf")
+HOROVOD_TIMELINE = read_raw("horovod_timeline")
+NCCL_TESTS, NCCL_TESTS_JSON = read_raw("nccl_tests"), read_raw("nccl_tests_json")
+RCCL_TESTS_JSON = read_raw("rccl_tests_json")
+MLPERF = read_raw("mlperf")
 BANDWIDTH_TEST, P2P, TOPO = (
-    raw("bandwidth_test"),
-    raw("p2p_bandwidth_latency"),
-    raw("nvidia_smi_topo"),
+    read_raw("bandwidth_test"),
+    read_raw("p2p_bandwidth_latency"),
+    read_raw("nvidia_smi_topo"),
 )
-SEED_TRAINER = raw("seed_trainer")
+SEED_TRAINER = read_raw("seed_trainer")
 
 
 def mllog(key: str, ms: int, value: object = None, **metadata: object) -> str:
@@ -144,11 +144,11 @@ ALL = {
     "p2p_bandwidth_latency": P2P,
     "nvidia_smi_topo": TOPO,
     "seed_trainer": SEED_TRAINER,
-    "hugging_face": raw("hugging_face")
+    "hugging_face": read_raw("hugging_face")
     .rpartition("\r")[0]
     .rpartition("\r")[0]
     .rpartition("\r")[2],
-    "keras": raw("keras"),
-    "lightning": raw("lightning_rich"),
-    "tqdm": raw("tqdm_slow"),
+    "keras": read_raw("keras"),
+    "lightning": read_raw("lightning_rich"),
+    "tqdm": read_raw("tqdm_slow"),
 }

@@ -84,7 +84,7 @@ PIECES = (
 )
 
 
-def valid_json(text: str | bytes) -> Any:
+def parse_json(text: str | bytes) -> Any:
     """Parse the JSON that a command prints; refuse NaN and Infinity."""
 
     def refuse(name: str) -> None:
@@ -177,7 +177,7 @@ def _has(parent: Any, name: Any) -> bool:
     return isinstance(parent, dict) and name in parent
 
 
-def damaged(content: bytes, rng: random.Random) -> bytes:
+def damage(content: bytes, rng: random.Random) -> bytes:
     """Return the bytes of a file with one to three damaged pieces.
 
     A piece is flipped, cut, doubled, moved or inserted.

@@ -86,7 +86,7 @@ def _prepare(
     rewrites: bool, function: Callable[..., None] | None = None, *args: Any
 ) -> None:
     if not rewrites:
-        forked.as_built()
+        forked.build_as_written()
     if function:
         function(*args)
 
@@ -94,9 +94,9 @@ def _prepare(
 # Functions for `prepare`. TensorFlow is already loaded when they are called.
 
 
-def slow(step_s: float) -> None:
+def slow_down_steps(step_s: float) -> None:
     """Delay each step by `step_s` seconds."""
-    _before_each_step(lambda number: time.sleep(step_s))
+    _run_before_each_step(lambda number: time.sleep(step_s))
 
 
 def kill_itself(step: int, number: int = signal.SIGKILL) -> None:
@@ -107,7 +107,7 @@ def kill_itself(step: int, number: int = signal.SIGKILL) -> None:
             os.kill(os.getpid(), number)
             time.sleep(600)
 
-    _before_each_step(end)
+    _run_before_each_step(end)
 
 
 def run_out_of_memory(step: int) -> None:
@@ -117,7 +117,7 @@ def run_out_of_memory(step: int) -> None:
         if at == step:
             raise MemoryError("no memory for this test")
 
-    _before_each_step(fail)
+    _run_before_each_step(fail)
 
 
 def keep_weights(path: str, initial_range: float = 1.0) -> None:
@@ -161,14 +161,14 @@ def signal_others(*signals: tuple[int, int, int]) -> None:
         return position
 
     Cluster.wait_for_others = keep  # type: ignore[method-assign]
-    _before_each_step(
+    _run_before_each_step(
         lambda at: [
             os.kill(pids[rank], number) for step, rank, number in signals if step == at
         ]
     )
 
 
-def _before_each_step(do: Callable[[int], Any]) -> None:
+def _run_before_each_step(do: Callable[[int], Any]) -> None:
     from rnn_scaling.training.scheduled_step import ScheduledStep
     from rnn_scaling.training.train_step import TrainStep
 

@@ -64,7 +64,7 @@ def make_record(
         error and build(RunError, error),
         Options({**RunConfig().flat(), **resolved}),
     )
-    return changed(empty, batches=batches, **parts)
+    return change_record(empty, batches=batches, **parts)
 
 
 def throughput(batches: Mapping[str, Any]) -> dict[str, float]:
@@ -75,7 +75,7 @@ def throughput(batches: Mapping[str, Any]) -> dict[str, float]:
     return {"items": items, "seconds": seconds, "items_per_second": items / seconds}
 
 
-def changed(run: RunRecord, **parts: Any) -> RunRecord:
+def change_record(run: RunRecord, **parts: Any) -> RunRecord:
     """Return the record with other parts, given in the form of a record file.
 
     An empty part ({}) means that the run ended before it.
@@ -99,6 +99,6 @@ def _part(name: str, value: Any) -> Any:
     return build(PARTS[name], value, name) if isinstance(value, Mapping) else value
 
 
-def fields_of(run: RunRecord) -> dict[str, Any]:
+def read_fields(run: RunRecord) -> dict[str, Any]:
     """Return the record's JSON object, which the caller may change."""
     return json.loads(run.to_json())

@@ -10,7 +10,7 @@ from rnn_scaling.records.workers import WINDOW, Workers, join_batches
 from rnn_scaling.reports import report_files, scaling_data
 from rnn_scaling.reports.summary import summarise
 from tests.support.configs import resolve
-from tests.support.records import changed, make_record
+from tests.support.records import change_record, make_record
 
 
 def run(num_devices, rate, status="ok", seconds=2.0, **config):
@@ -35,7 +35,7 @@ def series():
     ]
 
 
-def timed(num_devices, rate, repeat=0, batches=40, **config):
+def make_timed_run(num_devices, rate, repeat=0, batches=40, **config):
     """Return a run of steady batches with phases; repeats differ by 0.5 %."""
     words, actual = 1000 * num_devices, rate * (1 + 0.005 * (repeat - 1))
     seconds = [words / actual * (1 + 0.002 * (-1) ** k) for k in range(batches)]
@@ -45,7 +45,7 @@ def timed(num_devices, rate, repeat=0, batches=40, **config):
         seconds=seconds,
         items=[words] * batches,
         warmup=10,
-        phases=phases_of(own, seconds, 0.5),
+        phases=make_phases(own, seconds, 0.5),
     )
 
 
@@ -83,7 +83,7 @@ def cluster(
             (0.9 if rank == late else 0.7) * step_s * (1 + noise.gauss(0, 0.01))
             for step_s in steps
         ]
-        phases = phases_of(own, seconds, 0.1 * rank)
+        phases = make_phases(own, seconds, 0.1 * rank)
         times = {"seconds": seconds, "ready": ready, "phases": phases}
         ranks.append({"rank": rank, "host": f"host{rank}", **counts, **times})
     fields = {"launcher": "local-cluster", "window": WINDOW, "ranks": ranks}
@@ -95,13 +95,15 @@ def cluster(
         items=joined.items,
         warmup=10,
         batches=encode(joined),
-        phases=phases_of(own, joined.seconds, 0.5),
+        phases=make_phases(own, joined.seconds, 0.5),
     )
     window_s = sum(joined.seconds[10:]) * 1.001
-    return changed(run, workers=dataclasses.replace(made, window_seconds=window_s))
+    return change_record(
+        run, workers=dataclasses.replace(made, window_seconds=window_s)
+    )
 
 
-def phases_of(own, seconds, teardown_s):
+def make_phases(own, seconds, teardown_s):
     """Return phases with these beginnings and batches, ten of which are a warm-up."""
     phases = {
         **own,
@@ -112,26 +114,26 @@ def phases_of(own, seconds, teardown_s):
     return {**phases, "total": sum(phases.values())}
 
 
-def repeated(rates, repeats=3, **options):
+def make_repeats(rates, repeats=3, **options):
     """Return runs at the rate of each number of devices."""
     runs = []
     for devices, rate in rates.items():
-        runs += [timed(devices, rate, k, **options) for k in range(repeats)]
+        runs += [make_timed_run(devices, rate, k, **options) for k in range(repeats)]
     return runs
 
 
-def at_rates(rates, repeats=3, **options):
+def make_runs_at_rates(rates, repeats=3, **options):
     """Return runs at the rate of each (mode, number of devices)."""
     runs = []
     for (mode, devices), rate in rates.items():
         run_options = {"variable_update": mode, **options}
-        runs += repeated({devices: rate}, repeats, **run_options)
+        runs += make_repeats({devices: rate}, repeats, **run_options)
     return runs
 
 
-def attributed():
+def make_attributed_runs():
     """Three runs each of independent and replicated on one and two devices; replicated loses 20 + 10 points."""
-    return at_rates(
+    return make_runs_at_rates(
         {
             ("independent", 1): 100,
             ("independent", 2): 180,
@@ -141,11 +143,14 @@ def attributed():
     )
 
 
-def weak_and_strong():
-    return [*attributed(), *repeated({1: 90, 2: 180}, global_batch_size=64)]
+def make_weak_and_strong_runs():
+    return [
+        *make_attributed_runs(),
+        *make_repeats({1: 90, 2: 180}, global_batch_size=64),
+    ]
 
 
-def of(records, target=None):
+def summarise_records(records, target=None):
     runs = [folder.RunFile(f"{i}.json", each) for i, each in enumerate(records)]
     return summarise(folder.Folder(tuple(runs), ()), "results", target)
 
@@ -157,7 +162,9 @@ def write_folder(path, records):
     return path
 
 
-def resolved(rate, n=1, mode="independent", data="device", positions=None, **options):
+def make_resolved_run(
+    rate, n=1, mode="independent", data="device", positions=None, **options
+):
     """Return a run at about `rate` words/s whose batches vary by 1 %."""
     given = {"num_devices": n, "variable_update": mode, "data_source": data, **options}
     given |= {
@@ -177,7 +184,7 @@ def resolved(rate, n=1, mode="independent", data="device", positions=None, **opt
     )
 
 
-def without_pictures():
+def skip_pictures():
     """Patch the report to write no pictures, which take a second."""
     file_renderers = report_files.list_file_renderers
     kept = ("report.html", "report.json", "table.md", "table.csv")
@@ -192,7 +199,7 @@ def without_pictures():
     )
 
 
-def drawn_metrics(summary):
+def list_drawn_metrics(summary):
     """Return the names of the metrics that have a picture, of all groups."""
     return [
         metric.name

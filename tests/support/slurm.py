@@ -43,7 +43,7 @@ PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP
 """
 
 
-def missing() -> str:
+def find_missing() -> str:
     """Return what this machine lacks to run Slurm, or ""."""
     if os.geteuid() != 0:
         return "root"
@@ -75,7 +75,7 @@ def cluster(folder: Path) -> Iterator[dict[str, str]]:
             )
             if len(started) == 1:
                 _wait((folder / "munge.socket").exists, folder, started)
-        _wait(lambda: _idle(environment) == len(NODES), folder, started)
+        _wait(lambda: count_idle_nodes(environment) == len(NODES), folder, started)
         yield environment
     finally:
         for process in reversed(started):
@@ -123,7 +123,7 @@ def _daemons(folder: Path) -> list[list[str]]:
     ]
 
 
-def _idle(environment: Mapping[str, str]) -> int:
+def count_idle_nodes(environment: Mapping[str, str]) -> int:
     """Count the nodes that are idle."""
     command = ["sinfo", "--noheader", "--Node", "--format=%N", "--states=idle"]
     done = subprocess.run(

@@ -24,7 +24,7 @@ from rnn_scaling.system.processes import parent_death_launcher
 Main = Callable[[Sequence[str]], object]
 
 
-def as_subprocess(**mains: Main) -> types.SimpleNamespace:
+def make_subprocess_stand_in(**mains: Main) -> types.SimpleNamespace:
     """Return a replacement for the module `subprocess` in `process`.
 
     It forks `python -m MODULE` if `mains` has an entry for the last part of MODULE, and

@@ -8,7 +8,7 @@ from typing import Any
 
 from rnn_scaling.inspection.operators import Node, TracedStep
 from tests.support.configs import resolve
-from tests.support.training import local_engine
+from tests.support.training import make_local_engine
 
 # One cell in the encoder and one in the decoder.
 TINY = {
@@ -32,7 +32,7 @@ class Probe:
         from rnn_scaling.training import benchmark
 
         config = resolve({**TINY, "num_devices": len(devices), **options})
-        self.step = benchmark.build(config, local_engine(devices))
+        self.step = benchmark.build(config, make_local_engine(devices))
         for _ in range(3):
             self.step()
         partitions = [
@@ -44,10 +44,10 @@ class Probe:
 
     def every(self, num_steps: int = 2) -> list[TracedStep]:
         """Return traced steps with all of their kernels."""
-        return every(self.step, self.nodes, num_steps)
+        return trace_all_kernels(self.step, self.nodes, num_steps)
 
 
-def every(
+def trace_all_kernels(
     step: Callable[[], Any], nodes: Mapping[str, Node], num_steps: int
 ) -> list[TracedStep]:
     """Return traced steps with all of their kernels.
@@ -70,9 +70,9 @@ def count_two_towers(inter_op_threads: int) -> Counter[str]:
 
     engine = local.start(local.Request("cpu", 2, inter_op_threads, 1))
     probe = Probe(list(engine.devices), model="lm", encoder_type="dynamic_rnn")
-    return by_type(probe.every(1)[0])
+    return count_by_type(probe.every(1)[0])
 
 
-def by_type(step: TracedStep) -> Counter[str]:
+def count_by_type(step: TracedStep) -> Counter[str]:
     """Count the kernels that ran, by type."""
     return Counter(kernel.type for kernel in step.kernels)

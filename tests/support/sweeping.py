@@ -9,13 +9,13 @@ from rnn_scaling.system import entry
 from rnn_scaling.system.processes import process
 from tests.support.faults import (
     SMALL,
-    alive,
-    forked,
-    logged,
+    is_alive,
+    list_logged,
+    list_started_pids,
+    make_forking_subprocess,
+    make_trainer_words,
     of_words,
     plant,
-    started_pids,
-    trainer,
     wait_until,
 )
 from tests.support.stand_in_forks import Fork
@@ -24,7 +24,7 @@ ONE, TWO, THREE = (f"cudnn_lstm-independent-{n}" for n in (1, 2, 3))
 THREE_RUNS = [*SMALL, "--num_devices=1,2,3"]
 
 
-def once(words):
+def add_one_repeat(words):
     """Add --repeats=1 unless the test sets --repeats."""
     return (
         words
@@ -41,7 +41,7 @@ def start(tmp_path, *words, name="sweep", die_at="never", **faults):
         name,
         die_at,
         f"--out={tmp_path}/out",
-        *once(words),
+        *add_one_repeat(words),
     ]
     return Fork(lambda words: entry.leave(lambda: of_words(words)), words, os.environ)
 
@@ -50,10 +50,10 @@ def go(tmp_path, *words, **faults):
     """Run a sweep in this process, with forks of the faulty trainer."""
     tmp_path.mkdir(exist_ok=True)
     plant(tmp_path / "faults", **faults)
-    with mock.patch.object(process, "subprocess", forked()):
+    with mock.patch.object(process, "subprocess", make_forking_subprocess()):
         return sweep.main(
-            [f"--out={tmp_path}/out", *once(words)],
-            trainer=trainer(tmp_path / "faults"),
+            [f"--out={tmp_path}/out", *add_one_repeat(words)],
+            trainer=make_trainer_words(tmp_path / "faults"),
         )
 
 
@@ -64,25 +64,25 @@ def records(tmp_path):
     }
 
 
-def nothing_is_left_running(tmp_path):
-    for pid in started_pids(tmp_path / "faults"):
-        wait_until(lambda pid=pid: not alive(pid), f"{pid} is gone")
+def check_nothing_is_running(tmp_path):
+    for pid in list_started_pids(tmp_path / "faults"):
+        wait_until(lambda pid=pid: not is_alive(pid), f"{pid} is gone")
 
 
-def resumes(tmp_path, *words, ran_twice=()):
+def check_resume(tmp_path, *words, ran_twice=()):
     """Check that the same command finishes the sweep.
 
     Every run must have finished exactly once.
     """
-    nothing_is_left_running(tmp_path)
+    check_nothing_is_running(tmp_path)
     finished = {
         label: (tmp_path / "out" / f"{label}.json").read_bytes()
-        for label in ok_labels(tmp_path)
+        for label in list_ok_labels(tmp_path)
     }
     assert go(tmp_path, *words) == 0
     labels = [ONE, TWO, THREE]
-    assert sorted(logged(tmp_path / "faults", "finish")) == labels
-    starts = logged(tmp_path / "faults", "start")
+    assert sorted(list_logged(tmp_path / "faults", "finish")) == labels
+    starts = list_logged(tmp_path / "faults", "start")
     assert {label for label in labels if starts.count(label) > 1} <= set(ran_twice)
     assert {held.status for held in records(tmp_path).values()} == {"ok"}
     assert list(records(tmp_path)) == labels
@@ -94,7 +94,7 @@ def resumes(tmp_path, *words, ran_twice=()):
     ]
 
 
-def ok_labels(tmp_path):
+def list_ok_labels(tmp_path):
     if not (tmp_path / "out").exists():
         return []
     return [label for label, held in records(tmp_path).items() if held.status == "ok"]

@@ -78,7 +78,9 @@ GRAPH = {
 }
 
 
-def traced(*steps: dict[str, Any], loss: float = 1.0, **config: Any) -> RunRecord:
+def make_traced_run(
+    *steps: dict[str, Any], loss: float = 1.0, **config: Any
+) -> RunRecord:
     """Return a record of two devices, traced only if there are steps."""
     return make_record(
         config={

@@ -56,7 +56,7 @@ def make_batches(
     Towers have different numbers of words, and words repeat within a batch.
     """
     random = np.random.default_rng(0)
-    layout = workload_of(model).layout
+    layout = build_workload(model).layout
 
     def one(side: Side) -> tuple[np.ndarray, ...]:
         ids = [
@@ -72,7 +72,7 @@ def make_batches(
     ]
 
 
-def workload_of(model: ModelConfig):
+def build_workload(model: ModelConfig):
     """Build the network for the CPU."""
     from rnn_scaling.models import workloads
 
@@ -111,7 +111,7 @@ class FixedSource:
         return batches
 
 
-def local_engine(devices):
+def make_local_engine(devices):
     """Return the engine of these devices, the first of which has the variables."""
     from rnn_scaling.training.engines.local import Engine
 
@@ -134,8 +134,8 @@ def build_step(devices, source, workload=None, update=None, engine=None, **optio
 
     given = {"optimizer": "sgd", "learning_rate": 0.5, "num_devices": len(devices)}
     config = resolve({**given, **options})
-    engine = engine or local_engine(devices)
-    workload = workload or workload_of(config.model)
+    engine = engine or make_local_engine(devices)
+    workload = workload or build_workload(config.model)
     update = update or benchmark.build_update(config, engine, workload)
     mode = registry.VARIABLE_UPDATES[config.update.variable_update]
     module = registry.load(registry.STEPS, mode.step)
@@ -231,7 +231,7 @@ class Serial:
         self._model = model
         self.weights = {
             spec.name: make_initial_value(spec, 1)
-            for spec in workload_of(model).variables
+            for spec in build_workload(model).variables
         }
         self._learning_rate, self._max_gradient_norm = learning_rate, max_gradient_norm
 
@@ -276,7 +276,7 @@ def _gradient_function(model: ModelConfig) -> Callable:
     """
     import tensorflow as tf
 
-    workload = workload_of(model)
+    workload = build_workload(model)
 
     @tf.function(reduce_retracing=True, autograph=False)
     def gradient(weights, batch):
@@ -302,7 +302,7 @@ def _gradient_function(model: ModelConfig) -> Callable:
     return of_arrays
 
 
-def largest_difference(left: dict, right: dict) -> float:
+def find_largest_difference(left: dict, right: dict) -> float:
     """Return the largest absolute difference of two sets of weights."""
     assert left.keys() == right.keys()
     return max(float(np.abs(left[name] - right[name]).max()) for name in left)

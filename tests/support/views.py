@@ -13,9 +13,9 @@ def csv_lines(summary):
     return list(csv.DictReader(io.StringIO(csv_table.render(summary).decode())))
 
 
-def json_of(summary):
+def render_json(summary):
     return json.loads(json_report.render(summary))
 
 
-def page_of(summary):
+def render_page(summary):
     return scaling.render(summary).decode()

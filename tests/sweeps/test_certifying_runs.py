@@ -10,7 +10,13 @@ from rnn_scaling.sweeps import certifying_runs
 from rnn_scaling.sweeps.plan import plan
 from rnn_scaling.system.processes import process
 from tests.support.configs import resolve
-from tests.support.faults import SMALL, forked, logged, plant, trainer
+from tests.support.faults import (
+    SMALL,
+    list_logged,
+    make_forking_subprocess,
+    make_trainer_words,
+    plant,
+)
 
 LABELS = ["cudnn_lstm-independent-1", "cudnn_lstm-independent-2"]
 ADAM = {"optimizer": "adam"}
@@ -19,17 +25,17 @@ ADAM = {"optimizer": "adam"}
 @pytest.fixture(autouse=True)
 def no_report(monkeypatch):
     monkeypatch.setattr(report_files, "report", lambda source, target: None)
-    monkeypatch.setattr(process, "subprocess", forked())
+    monkeypatch.setattr(process, "subprocess", make_forking_subprocess())
 
 
 def go(tmp_path, *words, **faults):
     """Run a sweep whose trainer and verifier have the planted faults."""
-    own = trainer(plant(tmp_path / "faults", **faults))
+    own = make_trainer_words(plant(tmp_path / "faults", **faults))
     words = [f"--out={tmp_path}/out", *SMALL, "--num_devices=1,2", *words]
     return sweep.main(words, trainer=own, verifier=own)
 
 
-def certificates_of(tmp_path, repeat=""):
+def read_certificates(tmp_path, repeat=""):
     """Return the certificates of both configurations."""
     files = [tmp_path / f"out/{label}{repeat}.json" for label in LABELS]
     return [record.read(file).certificate for file in files]
@@ -39,16 +45,16 @@ def test_each_configuration_is_certified_once_and_a_wrong_one_is_named(tmp_path,
     wrong = {"certificates_cudnn_lstm_independent_2": "wrong"}
     assert go(tmp_path, "--repeats=2", "--certify", **wrong) == 1
     assert "cudnn_lstm-independent-2: WRONG: " in capfd.readouterr().err
-    starts = logged(tmp_path / "faults", "start")
+    starts = list_logged(tmp_path / "faults", "start")
     assert starts[:2] == [f"certificates/{label}" for label in LABELS]
     assert len(starts) == 2 + 4
     for repeat in ("", ".r2"):
-        found = [each.verdict for each in certificates_of(tmp_path, repeat)]
+        found = [each.verdict for each in read_certificates(tmp_path, repeat)]
         assert found == ["equal within 1e-5", "sum"]
     files = sorted((tmp_path / "out").glob("*.json"))
     before = [path.read_bytes() for path in files]
     assert go(tmp_path, "--repeats=2", "--certify") == 1
-    assert len(logged(tmp_path / "faults", "start")) == 6
+    assert len(list_logged(tmp_path / "faults", "start")) == 6
     assert [path.read_bytes() for path in files] == before
 
 
@@ -56,13 +62,13 @@ def test_a_sweep_is_certified_afterwards_and_a_verification_that_fails_leaves_no
     tmp_path, capfd
 ):
     assert go(tmp_path, "--repeats=1") == 0
-    assert certificates_of(tmp_path) == [None, None]
+    assert read_certificates(tmp_path) == [None, None]
     fails = {"certificates_cudnn_lstm_independent_1": "fails"}
     assert go(tmp_path, "--repeats=1", "--certify", **fails) == 1
     assert "cudnn_lstm-independent-1: no such" in capfd.readouterr().err
-    first, second = certificates_of(tmp_path)
+    first, second = read_certificates(tmp_path)
     assert first is None and second.holds
-    assert len(logged(tmp_path / "faults", "start")) == 4
+    assert len(list_logged(tmp_path / "faults", "start")) == 4
 
 
 def test_the_learning_rate_grows_where_clipping_would_hide_the_steps():

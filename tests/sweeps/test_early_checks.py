@@ -11,7 +11,7 @@ from rnn_scaling.system.machine.load import Load
 from tests.support.configs import resolve
 
 
-def resolved(**given):
+def resolve_on_cpu(**given):
     return resolve({"device": "cpu", **given})
 
 
@@ -36,13 +36,13 @@ WORKERS = {
     ],
 )
 def test_runs_that_need_more_cores_than_there_are_give_one_warning(given, start, key):
-    [line] = early_checks.check_cores([resolved(**given)] * 2, num_cores=2)
+    [line] = early_checks.check_cores([resolve_on_cpu(**given)] * 2, num_cores=2)
     assert line.startswith(start) and key in line
 
 
 def test_runs_with_enough_cores_and_runs_on_gpus_give_none():
     fitting = [
-        resolved(num_devices=2),
+        resolve_on_cpu(num_devices=2),
         configs.resolve({"device": "gpu", "num_devices": 4}, num_gpus=4, num_cores=2),
     ]
     assert early_checks.check_cores(fitting, num_cores=2) == []
@@ -81,6 +81,6 @@ def test_warnings_come_before_the_runs_unless_a_launcher_starts_them_elsewhere(
     output = capsys.readouterr()
     assert output.err.startswith("warning: --num_devices=4 needs")
     assert "busy" not in output.err
-    run = Run("run", {}, resolved(num_devices=2))
+    run = Run("run", {}, resolve_on_cpu(num_devices=2))
     assert SuiteTrainer().warnings([run], dry_run=False) == ["busy"]
     assert SuiteTrainer(launch="srun").warnings([run], dry_run=False) == []

@@ -10,7 +10,7 @@ TRACEBACK = (
 )
 
 
-def said(text):
+def summarize_error(text):
     words, lines = (
         ErrorOutput(),
         [line.strip() for line in text.splitlines() if line.strip()],
@@ -29,15 +29,23 @@ def said(text):
     ],
 )
 def test_under_torchrun_it_is_the_error_of_the_rank_that_failed_first(name, reason):
-    assert said((ROOT / f"tests/golden/logs/torchrun_{name}.log").read_text()) == reason
+    assert (
+        summarize_error((ROOT / f"tests/golden/logs/torchrun_{name}.log").read_text())
+        == reason
+    )
 
 
 def test_without_a_launcher_it_is_the_last_error_and_the_last_lines():
-    assert said(f"step 1\n{TRACEBACK}Boom: no\n") == "Boom: no | main()"
-    assert said(f"{TRACEBACK}KeyboardInterrupt\nbye\n") == "KeyboardInterrupt | bye"
+    assert summarize_error(f"step 1\n{TRACEBACK}Boom: no\n") == "Boom: no | main()"
     assert (
-        said(f"error: first\n{TRACEBACK}a.b.Boom: no\n" + "cleaning up\n" * 300)
+        summarize_error(f"{TRACEBACK}KeyboardInterrupt\nbye\n")
+        == "KeyboardInterrupt | bye"
+    )
+    assert (
+        summarize_error(
+            f"error: first\n{TRACEBACK}a.b.Boom: no\n" + "cleaning up\n" * 300
+        )
         == "a.b.Boom: no | cleaning up"
     )
-    assert said("Epoch: 3\n=====\nloss 7\n") == "Epoch: 3 | loss 7"
-    assert said("") == "nothing"
+    assert summarize_error("Epoch: 3\n=====\nloss 7\n") == "Epoch: 3 | loss 7"
+    assert summarize_error("") == "nothing"

@@ -36,13 +36,13 @@ def on_cores(num_cores, **sharing):
     )
 
 
-def rough(**given):
+def estimate_rough(**given):
     return estimate_rough_s(dict(options(**given)), 2)
 
 
 def test_nothing_known_is_rough():
     estimator = on_cores(2)
-    assert estimator.seconds(options()) == rough()
+    assert estimator.seconds(options()) == estimate_rough()
     assert estimator.basis([options()]) == Basis.ROUGH
     assert math.isnan(Estimator().seconds(options()))
     assert Estimator().basis([options()]) == Basis.UNKNOWN
@@ -59,9 +59,9 @@ def test_finished_runs_of_the_same_flags_are_averaged():
 
 def test_others_are_scaled_by_what_is_known():
     estimator = on_cores(2)
-    estimator.add(options(), 3.0 * rough())
+    estimator.add(options(), 3.0 * estimate_rough())
     larger = options(batch_size=320)
-    both = 3.0 * (rough() + rough(batch_size=320))
+    both = 3.0 * (estimate_rough() + estimate_rough(batch_size=320))
     assert estimator.total_s([options(), larger]) == pytest.approx(both)
     assert estimator.basis([options(), larger]) == Basis.SCALED
 
@@ -95,7 +95,7 @@ def test_workers_share_the_cores_unless_a_launcher_finds_them_others():
     here = on_cores(2)
     here.add(four, 1000.0)
     assert here.seconds(options(num_devices=4)) == pytest.approx(
-        1000 * rough(num_devices=4) / estimate_rough_s(dict(four), 2)
+        1000 * estimate_rough(num_devices=4) / estimate_rough_s(dict(four), 2)
     )
 
 
@@ -103,11 +103,11 @@ def test_the_first_finished_run_corrects_the_estimate_of_runs_like_it():
     estimator = on_cores(2)
     larger = options(num_devices=4, batch_size=64)
     before = estimator.seconds(larger)
-    estimator.add(options(), rough())  # as foretold
-    estimator.add(options(num_devices=4), 10 * rough(num_devices=4))
+    estimator.add(options(), estimate_rough())  # as foretold
+    estimator.add(options(num_devices=4), 10 * estimate_rough(num_devices=4))
     assert estimator.seconds(larger) == pytest.approx(10 * before)
     assert estimator.seconds(options(batch_size=64)) == pytest.approx(
-        rough(batch_size=64)
+        estimate_rough(batch_size=64)
     )
 
 
@@ -143,4 +143,4 @@ SOFTMAX = 256 * 8000
 )
 def test_operations_follow_the_work(model, weights):
     flop = 6 * 30 * 32 * 30 * weights
-    assert rough(model=model) == pytest.approx(3.0 + 1.0 + flop / 150e9)
+    assert estimate_rough(model=model) == pytest.approx(3.0 + 1.0 + flop / 150e9)

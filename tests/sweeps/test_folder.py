@@ -68,7 +68,7 @@ def jobs(out, repeats=2):
     return [folder.Job(each, out) for each in interleave([run], repeats)]
 
 
-def surveyed(tmp_path, put):
+def survey_folder(tmp_path, put):
     """Survey a sweep of two repeats after `put(first_path, second_path)`.
 
     Returns:
@@ -105,7 +105,7 @@ def surveyed(tmp_path, put):
 def test_what_is_no_record_of_its_own_is_set_aside_and_its_run_is_made(
     tmp_path, put, reason
 ):
-    finished, pending, aside = surveyed(tmp_path, put)
+    finished, pending, aside = survey_folder(tmp_path, put)
     assert finished == ["cudnn_lstm-independent-1"]
     assert pending == ["cudnn_lstm-independent-1.r2"]
     [what] = aside

@@ -13,7 +13,7 @@ from rnn_scaling.sweeps.limited_links import network
 from rnn_scaling.sweeps.limited_links.network import NetworkLink
 from rnn_scaling.sweeps.limited_links.run import LinkOptions
 from rnn_scaling.system import entry
-from tests.support.faults import alive, wait_until
+from tests.support.faults import is_alive, wait_until
 from tests.support.paths import ROOT
 
 LINK = NetworkLink(2e8)
@@ -113,7 +113,7 @@ def test_a_kernel_that_lacks_a_feature_and_a_process_without_rights(said, missin
     assert said in line
 
 
-def members_of(nodes):
+def list_members(nodes):
     """Return the numbers of the processes in some namespaces.
 
     A later namespace may get the identity of one that ended.
@@ -155,8 +155,8 @@ def test_nodes_reach_each_other_through_limited_links_and_nothing_is_left():
         wait_until(
             lambda: len(nodes[1].processes()) == 2, "the sleeper is in its namespace"
         )
-        members = members_of(nodes)
-    assert not any(map(alive, members))
+        members = list_members(nodes)
+    assert not any(map(is_alive, members))
     assert sleeper.wait(10) == -signal.SIGKILL
     listener.wait(10)
     listener.stdout.close()
@@ -180,11 +180,11 @@ def test_nothing_of_a_killed_run_is_left():
         network.Namespace(int(holder), identity)
         for holder, identity in zip(words[::2], words[1::2])
     ]
-    members = members_of(nodes)
+    members = list_members(nodes)
     assert len(members) == 3
     killed.kill()
     killed.wait()
-    wait_until(lambda: not any(map(alive, members)), "the processes ended")
+    wait_until(lambda: not any(map(is_alive, members)), "the processes ended")
     killed.stdout.close()
 
 
@@ -205,9 +205,9 @@ def test_the_links_carry_what_was_asked_for(delay_s, monkeypatch):
         ["worker0", "worker1"], NetworkLink(5e6, delay_s)
     ) as nodes:
         found = network.measure(nodes)
-        members = members_of(nodes)
+        members = list_members(nodes)
     assert len(found.bits_per_s) == 2 and all(
         0 < rate < 7e6 for rate in found.bits_per_s
     ), found
     assert found.round_trip_s > 2 * delay_s * 0.9
-    assert not any(map(alive, members))
+    assert not any(map(is_alive, members))

@@ -15,7 +15,7 @@ COLLECTIVE = "replicated, all_reduce_spec=collective"
 TRUTH = {PS: 80.0, AUTO: 90.0, COLLECTIVE: 108.0}
 
 
-def measured(search, truth=TRUTH, scatter=0.01, minutes=math.inf, most=100):
+def measure_runs(search, truth=TRUTH, scatter=0.01, minutes=math.inf, most=100):
     """Return the records of the runs that the search asks for."""
     rng = random.Random(1)
     rounds = Minutes(minutes)
@@ -82,7 +82,7 @@ def test_what_cannot_run_is_refused(lists, words):
 
 def test_the_fastest_is_found_in_two_rounds():
     search = ModeSearch(two_cores())
-    records = measured(search)
+    records = measure_runs(search)
     ranking = search.ranking(records)
     assert len(records) == 6
     assert ranking.contenders == [ranking.reference] == [COLLECTIVE]
@@ -90,28 +90,30 @@ def test_the_fastest_is_found_in_two_rounds():
 
 def test_a_third_round_is_made_of_those_that_it_could_separate():
     search = ModeSearch(two_cores())
-    records = measured(search, {PS: 50.0, AUTO: 97.0, COLLECTIVE: 100.0}, scatter=0.006)
+    records = measure_runs(
+        search, {PS: 50.0, AUTO: 97.0, COLLECTIVE: 100.0}, scatter=0.006
+    )
     assert 6 < len(records) <= 8
     assert all("parameter" not in label for label in records if label.endswith(".r3"))
 
 
 def test_when_time_is_short_the_first_ones_are_measured_and_the_rest_is_named():
     search = ModeSearch(two_cores())
-    records = measured(search, minutes=4)
+    records = measure_runs(search, minutes=4)
     assert len(records) == 4 and len(search.advice(records, "").data["left_out"]) == 1
 
 
 def test_a_mode_that_fails_is_named_and_not_run_again():
     search = ModeSearch(two_cores())
-    records = measured(search, {**TRUTH, COLLECTIVE: 0.0})
+    records = measure_runs(search, {**TRUTH, COLLECTIVE: 0.0})
     assert len(records) == 5 and len(search.advice(records, "").data["failed"]) == 1
     nothing = ModeSearch(two_cores())
-    assert nothing.ranking(measured(nothing, dict.fromkeys(TRUTH, 0.0))) is None
+    assert nothing.ranking(measure_runs(nothing, dict.fromkeys(TRUTH, 0.0))) is None
 
 
 def test_what_was_measured_until_an_interruption_is_ranked():
     search = ModeSearch(two_cores())
-    records = measured(search, most=3)
+    records = measure_runs(search, most=3)
     assert len(search.ranking(records).standings) == 3
     runs = search.choose(Minutes(records=records))
     assert {run.repeat for run in runs} == {2}

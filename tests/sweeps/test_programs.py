@@ -62,12 +62,12 @@ def go(tmp_path, *words, command=COMMAND):
     return sweep.main([f"--trainer={command}", *words])
 
 
-def only(tmp_path):
+def find_only_result(tmp_path):
     [result] = records(tmp_path).values()
     return result
 
 
-def planned(
+def make_plan(
     command="true {num_devices}", axes=None, num_gpus=0, num_cores=2, given=None, **own
 ):
     options = TrainerOptions(trainer=command, **own)
@@ -184,7 +184,7 @@ def test_a_log_of_a_sweep_overwrites_no_other_file_and_waits_for_no_reader(
 def test_of_a_flood_of_lines_so_many_are_kept_as_are_read(tmp_path):
     words = ["--num_devices=1", RATE, "--max_file_mb=1"]
     assert go(tmp_path, *words, command="seq -f %0200g 6000") == 1
-    assert "--max_file_mb=1" in only(tmp_path).error.message
+    assert "--max_file_mb=1" in find_only_result(tmp_path).error.message
     assert (tmp_path / "out/seq-1.log.txt").stat().st_size <= 1e6
 
 
@@ -198,7 +198,7 @@ def test_a_hang_is_a_row_with_its_last_words(tmp_path, monkeypatch):
     monkeypatch.setattr(process, "run_together", hung)
     words = ["--axis:how=x", "--num_devices=1"]
     assert go(tmp_path, *words) == 1
-    error = only(tmp_path).error
+    error = find_only_result(tmp_path).error
     assert error.type == "Timeout"
     assert error.message.endswith("7); see stand_in-1.log.txt")
     assert go(tmp_path, *words, "--run_timeout=5", "--retry_failed") == 1
@@ -252,7 +252,7 @@ def test_what_cannot_be_run_is_refused_with_its_remedy(tmp_path, capsys, words, 
 
 def test_a_command_is_words_and_not_a_shell(tmp_path):
     command = "env X={hidden} true '{{}}' {fast} '{hidden} a b' $HOME {repeat}"
-    slow, fast = planned(
+    slow, fast = make_plan(
         command,
         {"hidden": ["a b;c"], "fast": ["", "--fast"]},
         given={"num_devices": [2]},
@@ -274,12 +274,12 @@ def test_a_command_is_words_and_not_a_shell(tmp_path):
 
 def test_options_are_numbers_where_they_read_as_one():
     axes = {"a": ["1"], "b": ["0.5"], "c": ["inf"]}
-    [run] = planned("true x {a} {b} {c}", axes, given={"num_devices": [1]})
+    [run] = make_plan("true x {a} {b} {c}", axes, given={"num_devices": [1]})
     assert [run.config[name] for name in "abc"] == [1, 0.5, "inf"]
     words = ["--axis:xla=1,false", "--axis:num_gpus=2", "--axis:learning_rate=1e-3"]
     axes, rest = split_axes(words)
     assert rest == ["--num_gpus=2"]
-    one, two = planned("true {xla} {learning_rate}", axes, given={"num_devices": [2]})
+    one, two = make_plan("true {xla} {learning_rate}", axes, given={"num_devices": [2]})
     assert [run.texts["xla"] for run in (one, two)] == ["1", "false"]
     assert [run.config["xla"] for run in (one, two)] == [True, False]
     assert one.texts["learning_rate"] == "1e-3"
@@ -301,7 +301,7 @@ OWN_MODEL = {"model": ["its_own"]}
     ],
 )
 def test_options_have_the_values_of_the_program(command, options, expected):
-    run, *more_runs = planned(command, num_cores=3, **options)
+    run, *more_runs = make_plan(command, num_cores=3, **options)
     assert expected.items() <= run.config.items()
     assert [each.num_devices for each in more_runs] == [2, 3]
 
@@ -309,14 +309,14 @@ def test_options_have_the_values_of_the_program(command, options, expected):
 @pytest.mark.parametrize("a, is_same", [("256", True), ("257", False)])
 def test_what_a_record_says_may_be_written_otherwise(a, is_same):
     axes = {"a": ["256"], "b": ["true"]}
-    [run] = planned("true {a} {b}", axes, given={"num_devices": [1]})
+    [run] = make_plan("true {a} {b}", axes, given={"num_devices": [1]})
     found = program_trainer._find_contradiction(run, {"a": a, "b": True}, "its record")
     assert (found == "") == is_same
 
 
 def test_gpus_are_the_first_that_are_visible(tmp_path, monkeypatch):
     monkeypatch.setattr(gpus, "list_gpu_ids", lambda: ["3", "1", "0"])
-    one, two = planned(num_gpus=3, given={"num_devices": [1, 2]})
+    one, two = make_plan(num_gpus=3, given={"num_devices": [1, 2]})
     variables = ProgramTrainer().command(two, tmp_path / "x.json").variables
     assert variables["CUDA_VISIBLE_DEVICES"] == "3,1"
     assert two.num_cores is None and two.config["device"] == "gpu"
@@ -327,11 +327,11 @@ def test_gpus_are_the_first_that_are_visible(tmp_path, monkeypatch):
     ended = process.ProcessOutcome(0, False, [])
     complete = ProgramTrainer()._complete(two, written, ended, "")
     assert complete.resolved.device_type == "GPU"
-    [on_cpu] = planned(num_gpus=3, given={"num_devices": [1], "device": ["cpu"]})
+    [on_cpu] = make_plan(num_gpus=3, given={"num_devices": [1], "device": ["cpu"]})
     variables = ProgramTrainer().command(on_cpu, tmp_path / "x.json").variables
     assert variables["CUDA_VISIBLE_DEVICES"] == ""
     with pytest.raises(FlagErrors, match="must be at most the number of GPUs"):
-        planned(num_gpus=3, given={"num_devices": [4]})
+        make_plan(num_gpus=3, given={"num_devices": [4]})
 
 
 def test_a_dry_run_shows_each_command_and_warns_of_what_it_lacks(tmp_path, capsys):
@@ -379,7 +379,7 @@ def test_a_program_that_prints_no_seconds_is_timed_by_the_sweep(tmp_path):
     clock = ["--axis:how=clock", "--num_devices=2"]
     steps = r"--log_format=regex:step (?P<step>\d+)/(?P<total>\d+)"
     assert go(tmp_path, *clock, steps, "--items_per_step=7*{num_devices}") == 0
-    timed = only(tmp_path)
+    timed = find_only_result(tmp_path)
     assert timed.log_clock == "arrival"
     assert timed.batches.warmup == 1
     assert timed.batches.items == (14,) * 5
@@ -387,7 +387,7 @@ def test_a_program_that_prints_no_seconds_is_timed_by_the_sweep(tmp_path):
     assert timed.throughput.seconds == sum(timed.batches.seconds[1:])
     whole = ["--log_format=wall", "--items=50*{num_devices}", "--force"]
     assert go(tmp_path, *clock, *whole) == 0
-    timed = only(tmp_path)
+    timed = find_only_result(tmp_path)
     assert timed.log_clock == "process"
     assert timed.log_format == "wall"
     assert not timed.batches.seconds
@@ -401,7 +401,7 @@ def test_a_failed_attempt_gives_way_to_the_corrected_command(tmp_path):
     wrong = "--log_format=regex:wrong (?P<rate>.)"
     assert attempt("rate", wrong) == 1
     assert attempt("rate") == 0
-    assert only(tmp_path).throughput.items_per_second == 1000.0
+    assert find_only_result(tmp_path).throughput.items_per_second == 1000.0
     assert attempt("rate", wrong) == 2, "a run with a number is kept"
     for how in ("killed", "wrong"):
         assert attempt(how, devices=2) == 1

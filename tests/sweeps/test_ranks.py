@@ -9,7 +9,7 @@ from rnn_scaling.config.flags import FlagErrors
 from rnn_scaling.sweeps import cluster_options, ranks
 from rnn_scaling.sweeps.estimate import make_user_limit
 from rnn_scaling.system.processes.process import ProcessOutcome
-from tests.sweeps.test_early_checks import resolved
+from tests.sweeps.test_early_checks import resolve_on_cpu
 
 ASYNC = registry.UpdateMode("no.module", engine="coordinator")
 SEVERAL = {"variable_update": "collective_all_reduce", "num_workers": 3}
@@ -24,7 +24,7 @@ def with_servers(monkeypatch):
 
 
 def test_each_rank_is_told_its_number_and_where_all_meet(with_servers):
-    config = resolved(variable_update="of_servers", num_workers=2, num_ps=1)
+    config = resolve_on_cpu(variable_update="of_servers", num_workers=2, num_ps=1)
     assert ranks.list_rank_names(config)[:2] == ["coordinator", "worker 0"]
     tasks = ranks.Starter(["train"]).tasks(config, ["--a=1"], has_streams=True)
     assert [list(task.command) for task in tasks] == [["train", "--a=1"]] * 4
@@ -40,7 +40,7 @@ def test_each_rank_is_told_its_number_and_where_all_meet(with_servers):
     assert {place["RNN_SCALING_SIZE"] for place in places} == {"4"}
     [address] = {place["RNN_SCALING_MEETING"] for place in places}
     assert address.startswith("127.0.0.1:")
-    equal_tasks = ranks.Starter().tasks(resolved(**SEVERAL), [])
+    equal_tasks = ranks.Starter().tasks(resolve_on_cpu(**SEVERAL), [])
     assert not any(task.may_fail for task in equal_tasks)
 
 
@@ -50,7 +50,7 @@ def test_the_ranks_of_a_run_have_one_token_in_their_environments_and_not_on_thei
         assert not any(token in word for task in tasks for word in task.command)
         return token
 
-    starter, config = ranks.Starter(), resolved(**SEVERAL)
+    starter, config = ranks.Starter(), resolve_on_cpu(**SEVERAL)
     first, second = (token_of(starter.tasks(config, ["--seed=2"])) for _ in range(2))
     assert first != second and min(len(first), len(second)) >= 32
 
@@ -66,7 +66,9 @@ def test_the_ranks_of_a_run_have_one_token_in_their_environments_and_not_on_thei
     ],
 )
 def test_a_dry_run_shows_what_a_person_would_type(launch, given, shown):
-    command = ranks.Starter(launch=launch).command(resolved(**given), ["--seed=2"])
+    command = ranks.Starter(launch=launch).command(
+        resolve_on_cpu(**given), ["--seed=2"]
+    )
     assert command.text == shown
 
 
@@ -82,7 +84,7 @@ def test_a_launcher_is_a_command_that_is_here():
 
 
 def test_a_rank_that_was_killed_is_named_beside_what_the_others_say(capsys):
-    config = resolved(**SEVERAL)
+    config = resolve_on_cpu(**SEVERAL)
     remedy = "killed by SIGKILL: often the kernel's out-of-memory killer; see dmesg"
     assert ranks.describe_killed_rank(LOST, config) == f"worker 2 (rank 2) was {remedy}"
     assert ranks.report_end(LOST, config) == 1
@@ -96,7 +98,7 @@ def test_a_rank_that_was_killed_is_named_beside_what_the_others_say(capsys):
 
 
 def test_a_rank_that_failed_is_told_with_its_own_words_unless_rank_0_has_told(capsys):
-    config = resolved(**SEVERAL)
+    config = resolve_on_cpu(**SEVERAL)
     said = [
         "error: of another",
         "[worker 1] error: no such device",

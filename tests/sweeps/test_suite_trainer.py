@@ -10,8 +10,8 @@ from rnn_scaling.sweeps import conduct, display, early_checks, ranks, suite_trai
 from rnn_scaling.sweeps.plan import Run
 from rnn_scaling.sweeps.suite_trainer import SuiteTrainer
 from tests.support.configs import resolve
-from tests.support.faults import alive
-from tests.support.records import changed
+from tests.support.faults import is_alive
+from tests.support.records import change_record
 
 TRAINER = """
 import os, sys, time
@@ -58,7 +58,7 @@ def sweep(folder, *names, command=COMMAND, run_timeout=None, **given):
     return outcome
 
 
-def both_ways(folder, *names):
+def sweep_both_ways(folder, *names):
     """Yield the records of sweeps with and without processes that start early."""
     commands = {
         "early": COMMAND,
@@ -67,21 +67,21 @@ def both_ways(folder, *names):
     for how, command in commands.items():
         results = sweep(folder / how, *names, command=command).records.values()
         yield [
-            changed(result, config={**result.config, "result_file": ""})
+            change_record(result, config={**result.config, "result_file": ""})
             for result in results
         ]
 
 
-def logged(folder):
+def read_log(folder):
     return [line.split() for line in (folder / "log").read_text().splitlines()]
 
 
 def events(folder):
-    return [f"{event} {name}" for event, name, _ in logged(folder)]
+    return [f"{event} {name}" for event, name, _ in read_log(folder)]
 
 
 def test_each_process_starts_before_its_turn_and_leaves_the_same_record(tmp_path):
-    early, alone = both_ways(tmp_path, "a", "b", "c")
+    early, alone = sweep_both_ways(tmp_path, "a", "b", "c")
     assert early == alone and all(result.status == "ok" for result in early)
     early, alone = (events(tmp_path / how) for how in ("early", "alone"))
     for before, after in (("a", "b"), ("b", "c")):
@@ -91,7 +91,7 @@ def test_each_process_starts_before_its_turn_and_leaves_the_same_record(tmp_path
 
 
 def test_a_process_that_ends_before_its_turn_is_a_failed_run_like_any_other(tmp_path):
-    early, alone = both_ways(tmp_path, "a", "dies", "c")
+    early, alone = sweep_both_ways(tmp_path, "a", "dies", "c")
     assert early == alone
     assert [result.status for result in early] == ["ok", "failed", "ok"]
     assert early[1].error.message.endswith("--num_devices=3: no such luck")
@@ -109,7 +109,7 @@ def test_an_end_of_the_sweep_leaves_no_process_and_no_record_of_a_run_whose_turn
     assert sweep(tmp_path, "stays", "b", "c").exit_status == status
     assert "start b.json" in events(tmp_path) and not (tmp_path / "b.json").exists()
     assert record.read(tmp_path / "stays.json").error.type == "Killed"
-    assert not any(alive(int(pid)) for _, _, pid in logged(tmp_path))
+    assert not any(is_alive(int(pid)) for _, _, pid in read_log(tmp_path))
 
 
 def test_a_process_that_hangs_while_it_loads_early_is_started_anew_in_its_turn(
@@ -130,7 +130,7 @@ def test_a_process_that_hangs_while_it_loads_early_is_started_anew_in_its_turn(
     assert [event for event in events(tmp_path) if "hangs" in event] == [
         "start hangs.json"
     ] * 2 + ["finish hangs.json"]
-    assert not any(alive(int(pid)) for _, _, pid in logged(tmp_path))
+    assert not any(is_alive(int(pid)) for _, _, pid in read_log(tmp_path))
 
 
 @pytest.mark.parametrize(

@@ -18,10 +18,10 @@ from rnn_scaling.sweeps.time_budget import (
     has_fixed_length,
 )
 from tests.analysis.test_load_correction import (
-    beside_one_busy_process,
-    without_own_shares,
+    make_runs_beside_busy_process,
+    remove_own_shares,
 )
-from tests.support.records import changed, make_record
+from tests.support.records import change_record, make_record
 from tests.support.rounds import Minutes
 
 QUIET = {"others": 0.0, "steal": 0.0, "seconds": 5.0}
@@ -32,7 +32,7 @@ def default_runs(**lists):
     return plan({"num_devices": [1, 2], **lists}, num_gpus=0, num_cores=2)
 
 
-def replicated_runs():
+def list_replicated_runs():
     return default_runs(variable_update=["replicated"], encoder_type=["cudnn_lstm"])
 
 
@@ -40,7 +40,7 @@ def two_rounds(runs, has_budget=True):
     return SweepRounds(runs, has_budget=has_budget, num_rounds=2)
 
 
-def labels_of(runs, repeats):
+def list_labels(runs, repeats):
     """Return the labels of these repeats of the runs."""
     suffixes = ["" if repeat == 1 else f".r{repeat}" for repeat in repeats]
     return {f"{run.name}{suffix}" for run in runs for suffix in suffixes}
@@ -59,7 +59,7 @@ def measure(rounds, minutes=math.inf, busy=(), failed=(), spread=0.0):
             rate = {"seconds": [seconds] * 5} if status == "ok" else {}
             record = make_record(status, config=run.options, **rate)
             load = BUSY if run.label in busy else QUIET
-            clock.records[run.label] = changed(record, environment={"load": load})
+            clock.records[run.label] = change_record(record, environment={"load": load})
     return labels, clock.records
 
 
@@ -100,7 +100,7 @@ def test_a_budget_gives_rounds_of_the_first_stage_before_the_next_stage(
 
 
 def test_load_that_hides_the_efficiencies_brings_no_further_round():
-    on_two = labels_of(default_runs(num_devices=[2]), (1, 2))
+    on_two = list_labels(default_runs(num_devices=[2]), (1, 2))
     rounds = two_rounds(default_runs())
     labels, _ = measure(rounds, minutes=16, busy=on_two, spread=0.1)
     assert [len(chosen) for chosen in labels[:3]] == [4, 4, 2]
@@ -114,7 +114,7 @@ def test_a_series_is_made_on_all_numbers_of_devices_or_not_at_all():
 
 @pytest.mark.parametrize("has_budget", [True, False])
 def test_a_disturbed_run_is_repeated_once_and_the_others_are_not(has_budget):
-    rounds = two_rounds(replicated_runs(), has_budget)
+    rounds = two_rounds(list_replicated_runs(), has_budget)
     labels, records = measure(rounds, busy={"cudnn_lstm-replicated-2.r2"})
     assert labels[-1] == ["cudnn_lstm-replicated-2.r3"]
     assert len(records) == 5
@@ -134,10 +134,10 @@ def test_a_disturbed_run_is_repeated_once_and_the_others_are_not(has_budget):
 def test_a_busy_machine_gets_at_most_one_round_of_repeats(
     has_budget, num_devices, repeats, num_rounds, is_busy
 ):
-    runs = replicated_runs()
+    runs = list_replicated_runs()
     on_these = [run for run in runs if run.options["num_devices"] in num_devices]
     rounds = two_rounds(runs, has_budget)
-    busy = labels_of(on_these, repeats)
+    busy = list_labels(on_these, repeats)
     labels, records = measure(rounds, busy=busy, spread=0.5)
     assert sum(map(len, labels)) == 2 * num_rounds
     assert rounds.is_busy(records) == is_busy
@@ -146,7 +146,7 @@ def test_a_busy_machine_gets_at_most_one_round_of_repeats(
 @pytest.mark.parametrize("has_budget", [True, False])
 def test_a_machine_that_is_busy_from_the_start_is_measured_once(has_budget):
     runs = default_runs()
-    busy = labels_of(runs, (1, 2, 3, 4))
+    busy = list_labels(runs, (1, 2, 3, 4))
     rounds = two_rounds(runs, has_budget)
     labels, records = measure(rounds, busy=busy, spread=0.5)
     assert sum(map(len, labels)) == 2 * len(runs) and rounds.num_replaced == 0
@@ -157,15 +157,15 @@ def test_a_machine_that_is_busy_from_the_start_is_measured_once(has_budget):
 
 
 def test_rounds_end_when_the_answer_is_precise():
-    runs = replicated_runs()
+    runs = list_replicated_runs()
     assert len(measure(two_rounds(runs, False))[1]) == 4
     assert len(measure(two_rounds(runs, False), spread=0.3)[1]) == 6
     assert len(measure(two_rounds(runs), minutes=9, spread=0.3)[1]) == 8
 
 
 def test_an_efficiency_that_load_hides_is_not_precise():
-    corrected = beside_one_busy_process()
-    hidden = list(map(without_own_shares, corrected))
+    corrected = make_runs_beside_busy_process()
+    hidden = list(map(remove_own_shares, corrected))
     assert measure_precision(corrected).half_width < math.inf
     assert measure_precision(hidden).half_width == math.inf
 
@@ -187,7 +187,7 @@ def test_the_precision_of_efficiencies_is_in_points(devices, unit):
 
 
 def test_a_failed_configuration_is_not_repeated_with_a_budget():
-    rounds = two_rounds(replicated_runs())
+    rounds = two_rounds(list_replicated_runs())
     _, records = measure(rounds, failed={"cudnn_lstm-replicated-2"})
     assert list(records).count("cudnn_lstm-replicated-2.r2") == 0
     assert rounds.list_left_out(records) == []

@@ -234,7 +234,7 @@ def test_importing_the_package_changes_ctrl_c_only_in_its_own_program(words, han
     assert python(code).stdout == "True\n"
 
 
-def in_bash(line, code):
+def run_in_bash(line, code):
     """Run a line of bash, in which $0 is Python and $1 its code."""
     command = ["bash", "-c", line, sys.executable, code]
     return subprocess.run(
@@ -250,7 +250,7 @@ def test_output_to_closed_streams_is_lost(tmp_path):
         "    return sys.stdin.read() and 3 or 0\n"
         "entry.leave(main)"
     )
-    done = in_bash('"$0" -c "$1" 0<&- >&- 2>&-', code)
+    done = run_in_bash('"$0" -c "$1" 0<&- >&- 2>&-', code)
     assert done.returncode == 0 and "Traceback" not in done.stderr
     assert (tmp_path / "file").read_text() == "", (
         "what is printed never lands in a file that was opened"
@@ -297,7 +297,7 @@ def test_a_reader_of_both_streams_that_has_gone_is_no_error():
         "entry.leave(main)"
     )
     line = '"$0" -c "$1" 2>&1 | head -c 3; exit ${PIPESTATUS[0]}'
-    done = in_bash(line, code)
+    done = run_in_bash(line, code)
     assert (done.returncode, done.stdout, done.stderr) == (141, "x\nx", "")
 
 
@@ -345,7 +345,7 @@ def program(*words):
     return python("from rnn_scaling import __main__ as m; m.console()", *words)
 
 
-def listed(page):
+def read_help_page(page):
     """Return {title: {name: text}} of a help page with indented lines below titles."""
     groups = {}
     title = ""
@@ -360,7 +360,7 @@ def listed(page):
 
 @pytest.mark.parametrize("door", [program, run_sh])
 def test_help_has_every_command_once_in_its_group(door):
-    groups = listed(door("--help").stdout)
+    groups = read_help_page(door("--help").stdout)
     commands = {title: groups[title] for title in GROUPS}
     assert commands == GROUPS
     assert [title for title in groups if title in GROUPS] == list(GROUPS)

@@ -132,7 +132,7 @@ def test_a_forked_child_that_leaves_the_block_writes_nothing(tmp_path):
     assert (run.status, run.batches.items) == ("ok", (3, 4))
 
 
-def full(monkeypatch):
+def fill_disk(monkeypatch):
     def fsync(handle):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
@@ -147,7 +147,7 @@ def test_a_full_disk_does_not_replace_the_error_of_the_loop(
         Recorder(tmp_path / "run.json") as recorder,
     ):
         recorder.step(items=3)
-        full(monkeypatch)
+        fill_disk(monkeypatch)
         raise KeyError("weights")
     assert f"{tmp_path / 'run.json'}: No space left" in capsys.readouterr().err
     assert recorder.step_items == [3]
@@ -162,6 +162,6 @@ def test_a_full_disk_is_told_and_the_steps_can_be_written_again(tmp_path, monkey
         recorder,
     ):
         recorder.step(items=3)
-        full(patched)
+        fill_disk(patched)
     assert record.read(path).status == "failed"
     assert recorder.close().status == record.read(path).status == "ok"

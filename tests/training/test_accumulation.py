@@ -13,7 +13,7 @@ from tests.support.training import (
     FixedSource,
     build_step,
     concatenate,
-    largest_difference,
+    find_largest_difference,
     make_batches,
     train,
 )
@@ -51,7 +51,7 @@ def test_micro_batches_make_the_update_of_one_batch(options, devices):
     )
     once = train(devices[:2], whole, LM, **options)
     for got, want in zip(repeated["replicas"], once["replicas"], strict=True):
-        assert largest_difference(got, want) < 1e-6
+        assert find_largest_difference(got, want) < 1e-6
     np.testing.assert_allclose(repeated["losses"], once["losses"], rtol=1e-5)
     for counted in ("items", "positions"):
         assert [list(each) for each in repeated[counted]] == [

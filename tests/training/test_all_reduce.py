@@ -138,7 +138,7 @@ def test_every_registered_algorithm_is_tested_or_needs_gpus():
     assert set(SHARDS) == set(all_reduce_spec.SHARDED)
 
 
-def _adding_cpus(tf, name, devices, sizes):
+def _list_adding_cpus(tf, name, devices, sizes):
     """Return the numbers of the CPUs that add tensors of these sizes."""
     reduce = load(ALL_REDUCES, name).build(devices, 1)
     with tf.Graph().as_default() as graph:
@@ -150,11 +150,11 @@ def _adding_cpus(tf, name, devices, sizes):
 
 def test_whole_tensors_spread_over_the_devices_by_bytes(tf, devices):
     sizes = (100, 10, 10, 10, 100)
-    assert _adding_cpus(tf, "pscpu", devices[:2], sizes) == [0, 1, 1, 1, 1]
+    assert _list_adding_cpus(tf, "pscpu", devices[:2], sizes) == [0, 1, 1, 1, 1]
 
 
 def test_hierarchical_takes_turns_and_keeps_its_groups(tf, devices):
-    cpus = _adding_cpus(tf, "hierarchical", devices[:4], [2] * 4)
+    cpus = _list_adding_cpus(tf, "hierarchical", devices[:4], [2] * 4)
     # Three sums per tensor: of each group, and of both sums on the first one's device.
     assert cpus[::3] == [0, 1, 2, 3]
     assert cpus[1::3] == [2, 3, 0, 1]

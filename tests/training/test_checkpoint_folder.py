@@ -24,7 +24,7 @@ from tests.support.mutations import Document
 from tests.support.paths import ROOT
 
 
-def resolved(**given):
+def resolve_options(**given):
     return resolve(given)
 
 
@@ -38,10 +38,10 @@ def write(folder, done, *ranks, files=(), **given):
     target.mkdir(parents=True)
     for rank in range(len(ranks)):
         save(checkpoint_folder.make_variables_path(target, rank))
-    checkpoint_folder.publish(target, resolved(**given), ranks, files)
+    checkpoint_folder.publish(target, resolve_options(**given), ranks, files)
 
 
-def saved(folder, *batches, files=(), **given):
+def list_saved(folder, *batches, files=(), **given):
     for done in batches:
         columns = {"seconds": [0.5] * done, "items": [8] * done, "loss": [1.0] * done}
         write(
@@ -54,23 +54,23 @@ def saved(folder, *batches, files=(), **given):
     return [path.name for path in sorted(folder.iterdir())]
 
 
-def refusal(folder, read=read_newest, rank=0, files=(), **given):
+def find_refusal(folder, read=read_newest, rank=0, files=(), **given):
     """Return the error of a run that cannot continue."""
     arguments = (files, rank) if read is read_newest else ()
     with pytest.raises(CheckpointError) as refused:
-        read(str(folder), resolved(**given), *arguments)
+        read(str(folder), resolve_options(**given), *arguments)
     line = str(refused.value)
     assert "\n" not in line
     return line
 
 
 def test_the_newest_two_stay_and_the_last_is_read_whole(tmp_path):
-    assert read_newest(str(tmp_path / "none"), resolved()) is None
-    assert saved(tmp_path, 10, 20, 30) == ["batch_00000020", "batch_00000030"]
+    assert read_newest(str(tmp_path / "none"), resolve_options()) is None
+    assert list_saved(tmp_path, 10, 20, 30) == ["batch_00000020", "batch_00000030"]
     (tmp_path / "batch_00000040").mkdir()
     # A process was killed while it saved.
     save(tmp_path / "batch_00000040/variables")
-    config = resolved(num_batches=70, progress=False, save_every=3)
+    config = resolve_options(num_batches=70, progress=False, save_every=3)
     checkpoint = read_newest(str(tmp_path), config)
     assert checkpoint.batches == 30 and checkpoint.columns["items"] == [8] * 30
     assert checkpoint.resumed == (Resumption(batch=1, seconds=2.0),)
@@ -84,22 +84,24 @@ def test_weights_are_only_used_with_their_vocabulary(tmp_path):
     folder = tmp_path / "saved"
     vocabulary.write_text("a\nb\n")
     other.write_text("b\na\n")
-    saved(folder, 10, tgt_vocab_file=str(vocabulary))
+    list_saved(folder, 10, tgt_vocab_file=str(vocabulary))
     for file in ("", str(vocabulary), str(tmp_path / "none")):
-        config = resolved(decode=True, tgt_vocab_file=file)
+        config = resolve_options(decode=True, tgt_vocab_file=file)
         assert find_trained(str(folder), config).name == "batch_00000010"
     given = {"decode": True, "tgt_vocab_file": str(other)}
-    assert f"--tgt_vocab_file={other}" in refusal(folder, find_trained, **given)
+    assert f"--tgt_vocab_file={other}" in find_refusal(folder, find_trained, **given)
     vocabulary.write_text("a\nc\n")
     given["tgt_vocab_file"] = str(vocabulary)
-    assert f"--tgt_vocab_file={vocabulary}" in refusal(folder, find_trained, **given)
+    assert f"--tgt_vocab_file={vocabulary}" in find_refusal(
+        folder, find_trained, **given
+    )
 
 
 @pytest.mark.parametrize("rank", [0, 2])
 def test_an_option_that_differs_is_named_with_both_values(tmp_path, rank):
     mode = {"variable_update": "collective_all_reduce"}
-    saved(tmp_path, 10, num_workers=2, **mode)
-    line = refusal(tmp_path, rank=rank, num_workers=3, **mode)
+    list_saved(tmp_path, 10, num_workers=2, **mode)
+    line = find_refusal(tmp_path, rank=rank, num_workers=3, **mode)
     for text in ("batch 10", "--num_workers=2", "--num_workers=3"):
         assert text in line
 
@@ -108,12 +110,14 @@ def test_a_checkpoint_of_other_data_is_refused(tmp_path):
     first, second, folder = tmp_path / "1", tmp_path / "2", tmp_path / "saved"
     first.write_bytes(b"1")
     second.write_bytes(b"2")
-    saved(folder, 10, files=[str(first)])
-    assert read_newest(str(folder), resolved(), [str(first)]).batches == 10
-    assert f"did not read {second};" in refusal(folder, files=[str(first), str(second)])
-    assert f"read {first} before it was removed" in refusal(folder)
+    list_saved(folder, 10, files=[str(first)])
+    assert read_newest(str(folder), resolve_options(), [str(first)]).batches == 10
+    assert f"did not read {second};" in find_refusal(
+        folder, files=[str(first), str(second)]
+    )
+    assert f"read {first} before it was removed" in find_refusal(folder)
     os.utime(first, ns=(1, 1))
-    assert f"read {first} before it changed" in refusal(folder, files=[str(first)])
+    assert f"read {first} before it changed" in find_refusal(folder, files=[str(first)])
 
 
 def test_a_folder_has_one_run_at_a_time_and_a_killed_one_leaves_it(tmp_path):
@@ -137,7 +141,7 @@ def test_a_folder_has_one_run_at_a_time_and_a_killed_one_leaves_it(tmp_path):
             pass
         other.kill()
     with checkpoint_folder.lock_folder(folder):
-        assert read_newest(folder, resolved()) is None
+        assert read_newest(folder, resolve_options()) is None
 
 
 @pytest.mark.parametrize(
@@ -151,9 +155,9 @@ def test_a_folder_has_one_run_at_a_time_and_a_killed_one_leaves_it(tmp_path):
     ],
 )
 def test_a_run_that_would_end_before_the_checkpoint_is_refused(tmp_path, given, needed):
-    saved(tmp_path, 30)
-    assert needed in refusal(tmp_path, **given)
-    assert read_newest(str(tmp_path), resolved(num_batches=20)).batches == 30
+    list_saved(tmp_path, 30)
+    assert needed in find_refusal(tmp_path, **given)
+    assert read_newest(str(tmp_path), resolve_options(num_batches=20)).batches == 30
 
 
 DATA = "variables.data-00000-of-00001"
@@ -179,16 +183,16 @@ COLUMNS = {"seconds": [1.0], "items": [1], "loss": [1.0]}
 def test_a_damaged_checkpoint_is_refused_in_one_line_with_a_remedy(
     tmp_path, damage, reason
 ):
-    saved(tmp_path, 10, 20)
+    list_saved(tmp_path, 10, 20)
     damage(tmp_path / "batch_00000020")
-    line = refusal(tmp_path)
+    line = find_refusal(tmp_path)
     assert line.startswith(f"--checkpoint_dir: {tmp_path}/batch_00000020 is damaged (")
     assert reason in line
     assert line.endswith("; batch_00000010 is then the last checkpoint")
 
 
 def test_any_value_is_used_or_refused_in_one_line(tmp_path):
-    saved(tmp_path, 2)
+    list_saved(tmp_path, 2)
     path = tmp_path / "batch_00000002/run.json"
     document = Document(path.read_text())
     rng = random.Random(37)
@@ -197,7 +201,7 @@ def test_any_value_is_used_or_refused_in_one_line(tmp_path):
         path.write_text(document.mutated(rng), errors="replace")
         for read in (read_newest, find_trained):
             try:
-                read(str(tmp_path), resolved())
+                read(str(tmp_path), resolve_options())
             except CheckpointError as e:
                 refused += 1
                 assert "\n" not in str(e)
@@ -223,12 +227,12 @@ def change(folder, **fields):
 
 
 def test_the_columns_of_an_older_checkpoint_are_read(tmp_path):
-    saved(tmp_path, 20)
+    list_saved(tmp_path, 20)
     folder = tmp_path / "batch_00000020"
     [rank] = json.loads((folder / "run.json").read_text())["ranks"]
     rank["told"] = rank.pop("columns")
     change(folder, ranks=[rank])
-    assert len(read_newest(str(tmp_path), resolved()).columns["seconds"]) == 20
+    assert len(read_newest(str(tmp_path), resolve_options()).columns["seconds"]) == 20
 
 
 def test_a_rank_reads_its_own_batches(tmp_path):
@@ -238,11 +242,11 @@ def test_a_rank_reads_its_own_batches(tmp_path):
     ]
     write(tmp_path, 1, *ranks)
     for rank in range(2):
-        found = read_newest(str(tmp_path), resolved(), rank=rank)
+        found = read_newest(str(tmp_path), resolve_options(), rank=rank)
         assert found.columns["seconds"] == [rank + 1]
-    assert "no rank 2" in refusal(tmp_path, rank=2)
+    assert "no rank 2" in find_refusal(tmp_path, rank=2)
     (tmp_path / "batch_00000001/variables_1.index").unlink()
-    assert "is damaged" in refusal(tmp_path)
+    assert "is damaged" in find_refusal(tmp_path)
 
 
 def test_no_option_is_forgotten_in_the_comparison():

@@ -15,8 +15,8 @@ from rnn_scaling.training.observers import Observer
 from rnn_scaling.training.state import RunState
 from tests.support import forked
 from tests.support.configs import resolve
-from tests.support.forked import TINY, as_built
-from tests.support.training import local_engine
+from tests.support.forked import TINY, build_as_written
+from tests.support.training import make_local_engine
 
 SAMPLE = Path(rnn_scaling.data.__file__).parent / "sample"
 KILLED_AT, SAVE_EVERY = 17, 5
@@ -44,7 +44,7 @@ WORDS = [
 
 
 def kill_in_the_middle():
-    as_built()
+    build_as_written()
     end_step = StepTimer.end_step
 
     def deadly(self, items, loss=0.0):
@@ -135,11 +135,11 @@ def test_no_variable_of_a_step_is_forgotten(tf, given):
     known = {id(variable) for variable in checkpoints.find_variables(step).values()}
     assert slots and {id(slot) for slot in slots} <= known
     assert list(checkpoints.find_variables(step)) == sorted(
-        checkpoints.find_variables(step), key=by_way
+        checkpoints.find_variables(step), key=split_way
     )
 
 
-def by_way(way):
+def split_way(way):
     return way.split("/")
 
 
@@ -154,7 +154,7 @@ def test_a_variable_that_no_object_leads_to_is_missed(tf, tmp_path):
     assert len(checkpoints.find_uncovered_variables(step)) == 1
     state.timer.start()
     state.timer.end_step(1, 1.0)
-    state.end_batch(one_item())
+    state.end_batch(make_one_item())
     with pytest.raises(ValueError, match="the checkpoint would lack"):
         checkpoints.Saver(state._config, state, ()).save_step(step)
 
@@ -165,7 +165,7 @@ def test_a_disk_that_is_full_ends_no_run(tf, tmp_path, monkeypatch):
     step, state = build({}, checkpoint_dir=str(tmp_path))
     state.timer.start()
     state.timer.end_step(1, 1.0)
-    state.end_batch(one_item())
+    state.end_batch(make_one_item())
 
     def full(*_):
         raise OSError(28, "No space left on device")
@@ -208,7 +208,7 @@ def test_ranks_that_see_other_folders_do_not_go_on(tf, tmp_path, other):
     checkpoints.Saver(config, state, (), Two()).agree()
 
 
-def one_item():
+def make_one_item():
     from rnn_scaling.training.train_step import StepResult
 
     return StepResult(*np.ones((4, 1)))
@@ -227,4 +227,4 @@ def build(given, **options):
     numbers = range(config.devices.num_devices)
     names = [f"/job:localhost/replica:0/task:0/device:CPU:{k}" for k in numbers]
     state = RunState(config)
-    return benchmark.build(config, local_engine(names), state), state
+    return benchmark.build(config, make_local_engine(names), state), state

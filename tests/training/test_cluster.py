@@ -75,7 +75,7 @@ def run(folder, size, *words, **options):
         return started.end()
 
 
-def the_record(folder):
+def read_record(folder):
     return record.read(folder / "run.json")
 
 
@@ -142,7 +142,7 @@ def test_two_workers_train_what_one_process_trains(case, text, alone, tmp_path):
             assert_equal_weights(
                 ranks.weights(tmp_path / f"weights_{rank}", tower), expected
             )
-    batches, reference = the_record(tmp_path).batches, the_record(one).batches
+    batches, reference = read_record(tmp_path).batches, read_record(one).batches
     np.testing.assert_allclose(batches.loss, reference.loss, rtol=1e-4)
     assert batches.items == reference.items
     assert len(set(batches.items)) > 5, "the words are to differ from batch to batch"
@@ -154,13 +154,15 @@ def test_the_record_counts_what_all_did_over_the_common_window(tmp_path):
     """Expect different rates of rank 0 and the run, as no worker waits for rank 1."""
     flags = ["--num_warmup_batches=2", "--num_batches=20", "--progress=false"]
     words = [*(word for word in TINY if "batches" not in word), *flags]
-    rank_0, rank_1 = run(tmp_path, 2, *words, ALONE, prepare={1: (ranks.slow, 0.1)})
+    rank_0, rank_1 = run(
+        tmp_path, 2, *words, ALONE, prepare={1: (ranks.slow_down_steps, 0.1)}
+    )
     assert (rank_0.returncode, rank_1.returncode) == (0, 0), (
         rank_0.stderr + rank_1.stderr
     )
     assert (rank_1.stdout, rank_1.stderr) == ("", "")
     assert "words" in rank_0.stdout
-    result = the_record(tmp_path)
+    result = read_record(tmp_path)
     workers = result.workers
     assert workers is not None and workers.launcher == "environment" and workers.window
     assert [rank.rank for rank in workers.ranks] == [0, 1]
@@ -198,7 +200,7 @@ def test_the_record_counts_what_all_did_over_the_common_window(tmp_path):
         prepare={},
     )
     assert one.returncode == 0, one.stderr
-    reference = the_record(tmp_path / "one").batches
+    reference = read_record(tmp_path / "one").batches
     np.testing.assert_allclose(
         result.batches.loss, reference.loss, rtol=1e-5
     )  # the same random words
@@ -217,7 +219,7 @@ FAULTS = {
 FAULTY = [*TINY, COLLECTIVE, "--progress=false", *PATIENT]
 
 
-def errors_of(done):
+def list_errors(done):
     return [line for line in done.stderr.splitlines() if line.startswith("error:")]
 
 
@@ -232,9 +234,9 @@ def test_a_rank_that_fails_ends_the_run_of_all(fault, tmp_path):
     ) as started:
         rank_0 = started.trainers[0].end()
         assert started.trainers[1].end().returncode == status
-    [error] = errors_of(rank_0)
+    [error] = list_errors(rank_0)
     assert error.startswith("error: rank 1 (host 127.0.0.1, process ") and said in error
-    result = the_record(tmp_path)
+    result = read_record(tmp_path)
     expected = (130, "interrupted") if fault == "terminated" else (1, "failed")
     assert (rank_0.returncode, result.status) == expected
     assert result.error and said in result.error.message
@@ -275,7 +277,7 @@ def test_a_run_whose_worker_was_killed_goes_on_with_the_same_losses(tmp_path):
         f"resumed after batch 15, from {tmp_path}/saved/batch_00000015"
         in ended[0].stderr
     )
-    whole, resumed = the_record(tmp_path / "whole"), the_record(tmp_path / "ended")
+    whole, resumed = read_record(tmp_path / "whole"), read_record(tmp_path / "ended")
     for name in (
         "loss",
         "items",

@@ -6,7 +6,7 @@ import functools
 import numpy as np
 import pytest
 
-from tests.support.training import SMALL, largest_difference, make_batches, train
+from tests.support.training import SMALL, find_largest_difference, make_batches, train
 
 pytestmark = pytest.mark.usefixtures("as_built")
 
@@ -27,7 +27,7 @@ def compression(tf):
     return compression
 
 
-def quantised(rows):
+def quantise(rows):
     """Return scales `[R, 1]` and received values `[R, D]` in float64."""
     scales = np.abs(rows).max(axis=1, keepdims=True) / 127
     return scales, np.round(rows / np.where(scales > 0, scales, 1)) * scales
@@ -40,7 +40,7 @@ def test_rows_arrive_within_half_a_scale(tf, compression, rows):
     # One word for the scale, and one byte per element.
     assert packed.shape == [len(rows), 1 + -(-rows.shape[1] // 4)]
     arrived = compression.unpack_rows(packed, rows.shape[1]).numpy()
-    scales, expected = quantised(rows.astype(np.float64))
+    scales, expected = quantise(rows.astype(np.float64))
     assert (np.abs(arrived - rows) <= scales / 2 * 1.00001).all()
     tolerance = float(scales.max()) * 1.001
     np.testing.assert_allclose(arrived, expected, rtol=1e-5, atol=tolerance)
@@ -165,7 +165,7 @@ def test_sums_of_int8_carry_their_error_to_the_next_step(tf, compression, device
             expected = np.zeros(shapes[name])
             for tower in range(2):
                 whole = grads[tower][name] + lost[tower][name]
-                sent = quantised(whole.reshape(1, -1))[1].reshape(shapes[name])
+                sent = quantise(whole.reshape(1, -1))[1].reshape(shapes[name])
                 lost[tower][name] = whole - sent
                 expected += sent
             first, second = (tower[index].numpy() for tower in sums)
@@ -192,7 +192,7 @@ def test_a_step_that_overflows_leaves_no_error(tf, compression, devices):
 
 
 @functools.cache
-def uncompressed(devices, sparse):
+def train_uncompressed(devices, sparse):
     """Return the weights of training with uncompressed gradients."""
     options = {"variable_update": "replicated", "sparse_gradients": sparse}
     return train(devices, make_batches(STEPS, 2, LM), LM, **options)["replicas"][0]
@@ -216,7 +216,7 @@ def test_replicas_stay_equal_and_near_uncompressed_training(
     }
     compressed = train(devices[:2], make_batches(STEPS, 2, LM), LM, **options)
     one, other = compressed["replicas"]
-    assert largest_difference(one, other) == 0
-    expected = uncompressed(tuple(devices[:2]), sparse)
-    assert 0 < largest_difference(one, expected) <= tolerance
+    assert find_largest_difference(one, other) == 0
+    expected = train_uncompressed(tuple(devices[:2]), sparse)
+    assert 0 < find_largest_difference(one, expected) <= tolerance
     assert bool(compressed["update"].describe_all_reduce()) == (kind != "int8")

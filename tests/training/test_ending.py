@@ -29,7 +29,7 @@ class Batch:
         self.correct = np.array([correct, 0])
 
 
-def ended(losses, correct=(), **given):
+def find_end(losses, correct=(), **given):
     """Return the reason and the number of batches of a run.
 
     Each batch has 10 predictions, of which `correct` are correct.
@@ -53,27 +53,27 @@ def run(losses, correct=(), **given):
 
 
 def test_a_run_without_a_target_ends_with_its_batches():
-    assert ended([1.0]) == ("num_batches", MOST)
+    assert find_end([1.0]) == ("num_batches", MOST)
 
 
 def test_a_target_must_be_met_by_a_window_for_as_long_as_a_window():
     """Ten batches are the first window that meets it, and ten more confirm it."""
     falling = [3.0] * 12 + [1.0]
-    assert ended(falling, stop_at_loss=1.0) == ("stop_at_loss", 12 + 20)
-    assert ended(falling, stop_at_loss=0.9) == ("num_batches", MOST)
-    assert ended([*falling, *[1.0] * 12, 9.0, 1.0], stop_at_loss=1.0) == (
+    assert find_end(falling, stop_at_loss=1.0) == ("stop_at_loss", 12 + 20)
+    assert find_end(falling, stop_at_loss=0.9) == ("num_batches", MOST)
+    assert find_end([*falling, *[1.0] * 12, 9.0, 1.0], stop_at_loss=1.0) == (
         "stop_at_loss",
         26 + 20,
     )
     right = [0] * 7 + [9]
-    assert ended([1.0], right, stop_at_accuracy=0.9, accuracy=True) == (
+    assert find_end([1.0], right, stop_at_accuracy=0.9, accuracy=True) == (
         "stop_at_accuracy",
         7 + 20,
     )
 
 
 def test_a_target_that_is_met_in_the_warm_up_ends_the_run_after_a_measured_batch():
-    assert ended([1.0], stop_at_loss=2.0, num_warmup_batches=30, num_batches=30) == (
+    assert find_end([1.0], stop_at_loss=2.0, num_warmup_batches=30, num_batches=30) == (
         "stop_at_loss",
         31,
     )
@@ -98,9 +98,9 @@ def text(tmp_path, lines):
 def test_epochs_are_counted_in_samples_that_are_trained(tmp_path):
     # 21 lines with words in full global batches of 4, or 12 with micro-batches.
     given = text(tmp_path, ["a", "", "b b"] * 10 + ["c"])
-    assert ended([1.0], **given, num_epochs=1.0) == ("num_epochs", 6)
-    assert ended([1.0], **given, num_epochs=2.5) == ("num_epochs", 14)
-    assert ended([1.0], **given, num_epochs=3.0, gradient_accumulation_steps=3) == (
+    assert find_end([1.0], **given, num_epochs=1.0) == ("num_epochs", 6)
+    assert find_end([1.0], **given, num_epochs=2.5) == ("num_epochs", 14)
+    assert find_end([1.0], **given, num_epochs=3.0, gradient_accumulation_steps=3) == (
         "num_epochs",
         6,
     )
@@ -108,13 +108,13 @@ def test_epochs_are_counted_in_samples_that_are_trained(tmp_path):
         corpus.DataError,
         match="--num_epochs=0.7 with 21 samples gives 4 batches of 4 samples, ",
     ):
-        ended([1.0], **given, num_epochs=0.7)
+        find_end([1.0], **given, num_epochs=0.7)
 
 
 def test_a_share_of_an_epoch_is_no_batch_longer_than_written(tmp_path):
     """2.2 epochs of 100 lines are 55 batches of 4; in floating point they are 220.00000000000003 lines."""
     assert 2.2 * 100 > 220
-    assert ended([1.0], **text(tmp_path, ["a b"] * 100), num_epochs=2.2) == (
+    assert find_end([1.0], **text(tmp_path, ["a b"] * 100), num_epochs=2.2) == (
         "num_epochs",
         55,
     )
@@ -153,7 +153,7 @@ def test_epochs_of_images(tmp_path):
         "data_dir": str(tmp_path),
         "batch_size": 8,
     }
-    assert ended([1.0], **given, num_epochs=2.0) == ("num_epochs", 10)
+    assert find_end([1.0], **given, num_epochs=2.0) == ("num_epochs", 10)
 
 
 def test_the_record_and_a_line_say_why_a_run_ended(tmp_path):

@@ -18,9 +18,9 @@ from tests.support.ranks import Ranks
 from tests.training.test_cluster import (
     MODEL,
     assert_equal_weights,
+    read_record,
     run,
     text,  # noqa: F401 - a fixture
-    the_record,
 )
 
 HOROVOD = "--variable_update=horovod"
@@ -117,7 +117,7 @@ def test_two_workers_train_what_one_process_trains(case, text, tmp_path):  # noq
             assert_equal_weights(
                 ranks.weights(both / f"weights_{rank}", tower), expected
             )
-    batches, reference = the_record(both).batches, the_record(one).batches
+    batches, reference = read_record(both).batches, read_record(one).batches
     np.testing.assert_allclose(batches.loss, reference.loss, rtol=1e-4)
     assert batches.items == reference.items
 
@@ -138,4 +138,4 @@ def test_a_worker_that_is_killed_ends_the_run(tmp_path):
         rank_0.stderr
     )
     assert errors[0].startswith("error: rank 1 ")
-    assert the_record(tmp_path).status == "failed"
+    assert read_record(tmp_path).status == "failed"

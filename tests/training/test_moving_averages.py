@@ -7,7 +7,12 @@ from rnn_scaling.config import registry
 from rnn_scaling.models.batch import ImageBatch
 from rnn_scaling.models.workload import make_first_values
 from tests.support import tiny_images
-from tests.support.training import FixedSource, build_step, largest_difference, replicas
+from tests.support.training import (
+    FixedSource,
+    build_step,
+    find_largest_difference,
+    replicas,
+)
 
 pytestmark = pytest.mark.usefixtures("as_built")
 
@@ -88,7 +93,7 @@ def test_towers_normalise_by_their_own_batch_and_keep_their_own_averages(
     weights, moving = serial(tf, batches, [(0, 1)] if trains_one else [(0,), (1,)])
     expected = weights * 2 if trains_one else weights
     for replica, want in zip(replicas(step._update), expected):
-        assert largest_difference(replica, want) < 1e-6
+        assert find_largest_difference(replica, want) < 1e-6
     for variables, want in zip(step._moving, moving):
         for name, variable in variables.items():
             np.testing.assert_allclose(variable, want[name], rtol=1e-5, err_msg=name)

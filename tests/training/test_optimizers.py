@@ -68,7 +68,7 @@ def _dense_gradients():
     return dense
 
 
-def _expected(name, scale, decay=0.0):
+def _compute_expected(name, scale, decay=0.0):
     rule, first = RULES[name]
     w = np.ones((ROWS, WIDTH))
     slots = [np.full((ROWS, WIDTH), value) for value in first]
@@ -108,7 +108,7 @@ def test_five_steps_match_the_formula(
             parts = (_rows()[step], INDICES[step], [ROWS, WIDTH])
             gradient = tf.IndexedSlices(*map(tf.constant, parts))
         update(gradient, tf.constant(step, tf.int64))
-    expected, expected_slots = _expected(name, scale, decay)
+    expected, expected_slots = _compute_expected(name, scale, decay)
     np.testing.assert_allclose(variable.numpy(), expected, rtol=2e-6, atol=2e-6)
     for slot, values in zip(slots, expected_slots, strict=True):
         np.testing.assert_allclose(slot.numpy(), values, rtol=2e-6, atol=2e-6)

@@ -16,7 +16,7 @@ from tests.support.training import (
     SMALL,
     Serial,
     concatenate,
-    largest_difference,
+    find_largest_difference,
     make_batches,
 )
 
@@ -57,7 +57,7 @@ def _drive(addresses):
     from rnn_scaling.training.replica import sum_bytes_by_device
     from tests.support.training import train
 
-    forked.as_built()
+    forked.build_as_written()
     engine = grpc_cluster.start(served.request(addresses, "worker", 0, 2))
     one_each = dataclasses.replace(engine, devices=engine.devices[1:3])
     inputs = {
@@ -116,7 +116,7 @@ def _pids(devices):
     return [int(file.numpy().split()[0]) for file in read()]
 
 
-def _serial(model, steps, num_towers, **options):
+def _train_serially(model, steps, num_towers, **options):
     plain, losses = Serial(model, **options), []
     for towers in make_batches(steps, num_towers, model):
         loss, gradients = plain.gradient(concatenate(towers))
@@ -131,9 +131,11 @@ def test_towers_of_all_workers_train_as_one_on_the_global_batch(name, driven):
     clipped = {
         key: value for key, value in options.items() if key == "max_gradient_norm"
     }
-    weights, losses = _serial(model, steps, towers.stop - towers.start, **clipped)
+    weights, losses = _train_serially(
+        model, steps, towers.stop - towers.start, **clipped
+    )
     [replica] = driven[name]["replicas"]
-    assert largest_difference(replica, weights) < TOLERANCE
+    assert find_largest_difference(replica, weights) < TOLERANCE
     np.testing.assert_allclose(driven[name]["losses"], losses, rtol=1e-5)
 
 
@@ -210,17 +212,19 @@ def _coordinate(addresses, victim):
     from rnn_scaling.models import workload
     from rnn_scaling.training.engines import coordinator
     from rnn_scaling.training.scheduled_step import ScheduledStep
-    from tests.support.training import FixedSource, replicas, workload_of
+    from tests.support.training import FixedSource, build_workload, replicas
 
     engine = coordinator.start(served.request(addresses, "coordinator", 0, 1))
     workload.INITIAL_RANGE = RANGE
     update, config = _update(engine, LM, num_workers=len(addresses["worker"]))
     source = FixedSource(make_batches(NUM_BATCHES, 1, LM), engine.devices)
-    step = ScheduledStep(workload_of(LM), source, update, engine, config)
+    step = ScheduledStep(build_workload(LM), source, update, engine, config)
     losses = [step().loss for _ in range(GROUPS)]
     deadline = time.monotonic() + PATIENCE_S
     while (
-        victim and not _took_turns(step.finished_steps) and time.monotonic() < deadline
+        victim
+        and not _have_taken_turns(step.finished_steps)
+        and time.monotonic() < deadline
     ):
         step()
     if victim:
@@ -232,11 +236,11 @@ def _coordinate(addresses, victim):
         "losses": losses,
         "surplus": surplus,
         "replicas": replicas(update),
-        "ran_on": _where(engine),
+        "ran_on": _list_places(engine),
     }
 
 
-def _took_turns(done):
+def _have_taken_turns(done):
     """Return whether both workers ran steps, some fresh and some stale."""
     staleness = [step.staleness for step in done]
     return {step.worker for step in done} == {0, 1} and 0 == min(staleness) < max(
@@ -246,7 +250,7 @@ def _took_turns(done):
 
 def _update(engine, model, **options):
     from rnn_scaling.training import benchmark
-    from tests.support.training import workload_of
+    from tests.support.training import build_workload
 
     given = {
         "variable_update": "async_parameter_server",
@@ -254,10 +258,10 @@ def _update(engine, model, **options):
         "learning_rate": 0.5,
     }
     resolved = resolve({**given, **vars(model), **options})
-    return benchmark.build_update(resolved, engine, workload_of(model)), resolved
+    return benchmark.build_update(resolved, engine, build_workload(model)), resolved
 
 
-def _where(engine):
+def _list_places(engine):
     # Operators have no device, or are on the host of the worker that runs the step.
     import tensorflow as tf
 
@@ -274,10 +278,12 @@ def _where(engine):
 
 def test_one_worker_alone_trains_as_serial_and_is_never_stale(coordinated_alone):
     done = coordinated_alone["done"]
-    weights, losses = _serial(LM, len(done), 1)
+    weights, losses = _train_serially(LM, len(done), 1)
     assert [step.number for step in done] == list(range(len(done)))
     assert len(done) >= GROUPS
-    assert largest_difference(coordinated_alone["replicas"][0], weights) < TOLERANCE
+    assert (
+        find_largest_difference(coordinated_alone["replicas"][0], weights) < TOLERANCE
+    )
     np.testing.assert_allclose(coordinated_alone["losses"], losses[:GROUPS], rtol=1e-5)
     assert {step.staleness for step in done} == {0}
     assert coordinated_alone["surplus"] == 0

@@ -14,7 +14,7 @@ from rnn_scaling.records.workers import (
     find_ranks_sharing_cores,
 )
 from rnn_scaling.training import cluster
-from tests.support.records import changed, make_record
+from tests.support.records import change_record, make_record
 
 
 def workers(*cores, **fields):
@@ -52,6 +52,6 @@ def test_nodes_of_a_network_that_was_made_for_the_run_are_one_machine(
     assert find_ranks_sharing_cores(told) == sharing
     assert cluster.warn_about_shared_cores(told) == line
     crowded = {"resolved": {"cpu_affinity": [0], "oversubscribed": True}}
-    run = dataclasses.replace(changed(make_record(), **crowded), workers=told)
+    run = dataclasses.replace(change_record(make_record(), **crowded), workers=told)
     [row] = build_rows([run])
     assert disturbance.count_shared_cores(row.good_runs) == num_cores

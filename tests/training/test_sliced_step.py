@@ -16,10 +16,10 @@ from tests.support.training import (
     SMALL,
     FixedSource,
     build_step,
+    build_workload,
     concatenate,
-    local_engine,
     make_batches,
-    workload_of,
+    make_local_engine,
 )
 
 BATCH_SIZES = {2: (4, 3), 3: (3, 2, 2)}  # they add up to SAMPLES
@@ -29,21 +29,21 @@ IMAGE = tiny_images.SIZE * tiny_images.SIZE * 3 * 4
 MODEL = dataclasses.replace(SMALL, model="lm")
 
 
-def of_sentences():
+def make_sentences():
     batches = [batch for [batch] in make_batches(3, 1, MODEL)]
-    return workload_of(MODEL), type(batches[0])(
+    return build_workload(MODEL), type(batches[0])(
         *(part[..., :SAMPLES] for part in concatenate(batches))
     )
 
 
-def of_images():
+def make_images():
     random = np.random.default_rng(0)
     shape = (SAMPLES, tiny_images.SIZE, tiny_images.SIZE, 3)
     labels = random.integers(0, tiny_images.NUM_CLASSES, SAMPLES)
     return tiny_images.workload(), ImageBatch(random.random(shape, np.float32), labels)
 
 
-def stepped(devices, workload, batch, slice_on):
+def run_step(devices, workload, batch, slice_on):
     """Return the `graph` of the record and the counts of a step on the batch."""
     from rnn_scaling.inspection import observe
 
@@ -58,10 +58,10 @@ def stepped(devices, workload, batch, slice_on):
 @pytest.mark.parametrize(
     "of_samples, slice_on, num_towers",
     [
-        (of_sentences, "host", 2),
-        (of_sentences, "device", 3),
-        (of_images, "host", 3),
-        (of_images, "device", 2),
+        (make_sentences, "host", 2),
+        (make_sentences, "device", 3),
+        (make_images, "host", 3),
+        (make_images, "device", 2),
     ],
 )
 def test_the_bytes_that_move_for_slices_are_those_predicted(
@@ -72,10 +72,10 @@ def test_the_bytes_that_move_for_slices_are_those_predicted(
     names = [
         f"/job:localhost/replica:0/task:0{device}" for device in devices[:num_towers]
     ]
-    graph, result = stepped(names, workload, batch, slice_on)
+    graph, result = run_step(names, workload, batch, slice_on)
     others = BATCH_SIZES[num_towers][1:]  # the first tower's device is the host
     read, looked_up = (
-        (IMAGE, 0) if of_samples is of_images else (WORDS + LENGTH, WORDS)
+        (IMAGE, 0) if of_samples is make_images else (WORDS + LENGTH, WORDS)
     )  # bytes of a sample
     there = {
         "host": [n * read for n in others],
@@ -91,7 +91,7 @@ def test_the_bytes_that_move_for_slices_are_those_predicted(
     ]
     assert [move.counted for move in moves] == [move.predicted for move in moves]
 
-    samples = np.ones(SAMPLES) if of_samples is of_images else batch.target_length
+    samples = np.ones(SAMPLES) if of_samples is make_images else batch.target_length
     pieces = np.split(samples, np.cumsum(BATCH_SIZES[num_towers])[:-1])
     assert result.loss_items.tolist() == [
         piece.sum() for piece in pieces
@@ -126,7 +126,7 @@ def test_a_certificate_fails_if_a_tower_trains_another_slice(
     }
     given |= {"optimizer": "sgd", "learning_rate": 0.5, "tgt_max_len": 4}
     config = resolve(given)
-    engine = local_engine(devices[:2])
+    engine = make_local_engine(devices[:2])
     step = benchmark.build(config, engine)
     watch = Certifier(config, engine, step)
     for _ in range(2):

@@ -16,12 +16,12 @@ from tests.support.training import (
     SMALL,
     TRANSFORMER,
     Serial,
+    build_workload,
     concatenate,
-    largest_difference,
-    local_engine,
+    find_largest_difference,
     make_batches,
+    make_local_engine,
     train,
-    workload_of,
 )
 
 pytestmark = pytest.mark.usefixtures("large_weights")
@@ -77,13 +77,16 @@ def trained(devices):
     @functools.cache
     def run(model, num_towers, **options):
         return train(
-            devices[:num_towers], batches_of(model, num_towers), model, **options
+            devices[:num_towers],
+            make_tower_batches(model, num_towers),
+            model,
+            **options,
         )
 
     return run
 
 
-def batches_of(model, num_towers):
+def make_tower_batches(model, num_towers):
     """Return `[step][tower]` batches.
 
     The first tower of recurrent networks has twice as many sentences.
@@ -108,7 +111,7 @@ def serial_weights(model, batches, **options):
 def serial(model, num_towers):
     """Return weights and losses of serial training on the towers' batches."""
     plain, losses = Serial(model), []
-    for towers in batches_of(model, num_towers):
+    for towers in make_tower_batches(model, num_towers):
         loss, gradients = plain.gradient(concatenate(towers))
         plain.apply(gradients)
         losses.append(loss)
@@ -142,7 +145,7 @@ def test_synchronous_update_equals_serial_update_on_global_batch(
     result = trained(model, num_towers, **options)
     weights, losses = serial(model, num_towers)
     for replica in result["replicas"]:
-        assert largest_difference(replica, weights) < TOLERANCE
+        assert find_largest_difference(replica, weights) < TOLERANCE
     np.testing.assert_allclose(result["losses"], losses, rtol=1e-5)
 
 
@@ -150,7 +153,10 @@ def test_synchronous_update_equals_serial_update_on_global_batch(
 @pytest.mark.parametrize("mode", ["keras_slicing", "mirrored", "replicated"])
 def test_one_tower_equals_serial_training(mode, trained):
     result = trained(SMALL_LM, 1, variable_update=mode)
-    assert largest_difference(result["replicas"][0], serial(SMALL_LM, 1)[0]) < TOLERANCE
+    assert (
+        find_largest_difference(result["replicas"][0], serial(SMALL_LM, 1)[0])
+        < TOLERANCE
+    )
 
 
 @as_built
@@ -158,9 +164,9 @@ def test_independent_replicas_equal_serial_runs_on_their_own_data(trained):
     result = trained(SMALL_LM, 2, variable_update="independent")
     for tower, replica in enumerate(result["replicas"]):
         weights = serial_weights(
-            SMALL_LM, [[towers[tower]] for towers in batches_of(SMALL_LM, 2)]
+            SMALL_LM, [[towers[tower]] for towers in make_tower_batches(SMALL_LM, 2)]
         )
-        assert largest_difference(replica, weights) < TOLERANCE
+        assert find_largest_difference(replica, weights) < TOLERANCE
 
 
 @pytest.mark.parametrize("mode", ["parameter_server", "replicated"])
@@ -168,23 +174,23 @@ def test_relaxed_applies_each_gradient_exactly_one_step_late(mode, trained):
     result = trained(SMALL_LM, 2, variable_update=mode, variable_consistency="relaxed")
     plain = Serial(SMALL_LM)
     late = {name: np.zeros_like(value) for name, value in plain.weights.items()}
-    for towers in batches_of(SMALL_LM, 2):
+    for towers in make_tower_batches(SMALL_LM, 2):
         fresh = plain.gradient(concatenate(towers))[1]
         plain.apply(late)
         late = fresh
     for replica in result["replicas"]:
-        assert largest_difference(replica, plain.weights) < TOLERANCE
+        assert find_largest_difference(replica, plain.weights) < TOLERANCE
 
 
 def test_staged_variables_are_exactly_one_step_stale(trained):
     result = trained(SMALL_LM, 2, variable_update="parameter_server", staged_vars=True)
     plain = Serial(SMALL_LM)
     stale = plain.weights
-    for towers in batches_of(SMALL_LM, 2):
+    for towers in make_tower_batches(SMALL_LM, 2):
         present = plain.weights
         plain.apply(plain.gradient(concatenate(towers), stale)[1])
         stale = present
-    assert largest_difference(result["replicas"][0], plain.weights) < TOLERANCE
+    assert find_largest_difference(result["replicas"][0], plain.weights) < TOLERANCE
 
 
 @as_built
@@ -199,8 +205,8 @@ def test_gradient_norm_is_that_of_the_global_batch(options, devices):
         serial_weights(SMALL_LM, batches),
     )
     for replica in result["replicas"]:
-        assert largest_difference(replica, clipped) < TOLERANCE
-        assert largest_difference(replica, unclipped) > 10 * TOLERANCE
+        assert find_largest_difference(replica, clipped) < TOLERANCE
+        assert find_largest_difference(replica, unclipped) > 10 * TOLERANCE
 
 
 @as_built
@@ -224,7 +230,7 @@ def test_optimizers_with_state_agree_between_modes(optimizer, modes, devices):
     for replicas in runs:
         for replica in replicas:
             assert (
-                largest_difference(replica, one) < 1e-4
+                find_largest_difference(replica, one) < 1e-4
             )  # Adam divides by the root of a tiny square
 
 
@@ -244,11 +250,11 @@ def test_parameter_server_spread_over_devices_equals_serial(partition, devices, 
         SMALL_LM, tgt_vocab_size=300
     )  # embedding and projection are larger than a share
     batches = make_batches(STEPS, 2, model)
-    specs = workload_of(model).variables
+    specs = build_workload(model).variables
     setup = Setup(
         specs,
         {spec.name: workload.make_initial_value(spec, 1) for spec in specs},
-        dataclasses.replace(local_engine(devices[:2]), servers=tuple(devices[:4])),
+        dataclasses.replace(make_local_engine(devices[:2]), servers=tuple(devices[:4])),
         UpdateOptions(
             variable_update="parameter_server", partition_large_variables=partition
         ),
@@ -257,7 +263,7 @@ def test_parameter_server_spread_over_devices_equals_serial(partition, devices, 
     update = ParameterServer(setup)
     result = train(devices[:2], batches, model, update=update)
     assert (
-        largest_difference(result["replicas"][0], serial_weights(model, batches))
+        find_largest_difference(result["replicas"][0], serial_weights(model, batches))
         < TOLERANCE
     )
     assert len(sum_bytes_by_device(update.list_variables())) == 4
@@ -280,7 +286,7 @@ def test_items_are_counted_from_the_lengths_the_towers_consumed(
     model, options, lengths, trained
 ):
     result = trained(model, 2, **options)
-    for step, towers in enumerate(batches_of(model, 2)):
+    for step, towers in enumerate(make_tower_batches(model, 2)):
         expected = [
             sum(int(getattr(batch, name).sum()) for name in lengths) for batch in towers
         ]
@@ -335,6 +341,6 @@ def test_reduced_precision_trains_close_to_float32_in_every_mode(
     for tower, other in enumerate(reduced["replicas"]):
         own = batches if trains_one_model else [[towers[tower]] for towers in batches]
         one = serial_weights(SMALL_LM, own)
-        assert 0 < largest_difference(one, other) < tolerance
+        assert 0 < find_largest_difference(one, other) < tolerance
     scale = reduced["update"].read_loss_scale(0)
     assert (float(scale) == 2.0**15) if dtype == "float16" else scale is None

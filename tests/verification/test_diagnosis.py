@@ -22,7 +22,7 @@ OPTIONS = {
 }
 
 
-def verdict_on(bias_gradient, bias_change, bias=0.0):
+def find_verdict(bias_gradient, bias_change, bias=0.0):
     """Return the verdict on a bias next to a kernel that does what it should."""
     config = configs.resolve(OPTIONS, num_gpus=0, num_cores=2)
     half = {"kernel": KERNEL / 2, "bias": np.float32(bias_gradient) / 2}
@@ -40,12 +40,12 @@ def verdict_on(bias_gradient, bias_change, bias=0.0):
 @pytest.mark.parametrize("did", [[2e-7, -1e-7], [0.0, 0.0], [-3e-7, 1e-7]])
 def test_rounding_is_not_called_wrong(did):
     """A bias in front of a batch normalisation has the gradient 0."""
-    assert verdict_on([1e-7, 2e-7], did) == "right"
+    assert find_verdict([1e-7, 2e-7], did) == "right"
 
 
 def test_a_small_variable_that_moves_where_it_should_not_is_still_wrong():
-    assert verdict_on([1e-7, 2e-7], [1e-4, 0.0]) == "unequal"
-    assert verdict_on([0.2, 0.0], [0.0, 0.0]) == "not updated"
+    assert find_verdict([1e-7, 2e-7], [1e-4, 0.0]) == "unequal"
+    assert find_verdict([0.2, 0.0], [0.0, 0.0]) == "not updated"
 
 
 def test_weight_decay_is_named():
@@ -53,15 +53,15 @@ def test_weight_decay_is_named():
     gradient = np.float32([0.2, -0.1, 0.4, 0.3, 0.1, -0.5, 0.2, 0.6, -0.3])
     right = -np.float32(RATE) * gradient
     decayed = right - np.float32(0.01) * before
-    assert verdict_on(gradient, decayed, before) == "weight decay"
-    assert verdict_on(gradient, right, before) == "right"
+    assert find_verdict(gradient, decayed, before) == "weight decay"
+    assert find_verdict(gradient, right, before) == "right"
 
 
 def test_a_lost_row_and_a_wrong_order_are_named():
     gradient = [0.2, -0.1, 0.4, -0.3]
     right = -np.float32(RATE) * np.float32(gradient)
-    assert verdict_on(gradient, right * np.float32([1, 0, 1, 1])) == "rows lost"
-    assert verdict_on(gradient, right[::-1]) == "wrong order"
+    assert find_verdict(gradient, right * np.float32([1, 0, 1, 1])) == "rows lost"
+    assert find_verdict(gradient, right[::-1]) == "wrong order"
 
 
 def test_a_chunk_that_crosses_variables_is_named():
@@ -70,20 +70,20 @@ def test_a_chunk_that_crosses_variables_is_named():
     changes = {name: array.copy() for name, array in right.items()}
     changes["a"][3] *= 2
     changes["b"] *= 2
-    assert chunk_of(changes, right) == "wrong chunk"
+    assert find_chunk(changes, right) == "wrong chunk"
     changes["c"] *= 2
     changes["a"] = 2 * right["a"]
-    assert chunk_of(changes, right) is None
+    assert find_chunk(changes, right) is None
     # An element that is right by chance does not begin a chunk.
     changes["a"][0, 0] = right["a"][0, 0]
-    assert chunk_of(changes, right) is None
+    assert find_chunk(changes, right) is None
     # Rows of one variable are not a chunk.
     rows = {name: array.copy() for name, array in right.items()}
     rows["b"][1] = 0
-    assert chunk_of(rows, right) is None
+    assert find_chunk(rows, right) is None
 
 
-def chunk_of(changes, right):
+def find_chunk(changes, right):
     before = {name: np.zeros_like(array) for name, array in right.items()}
     update = ReplicaUpdate(None, {}, dict, {}, changes, before)
     found = diagnosis._wrong_chunk_statement(update, right, 2.0**-10)

@@ -10,7 +10,7 @@ import pytest
 
 from rnn_scaling.config import registry
 from rnn_scaling.verification import certificates
-from tests.verification.test_planted_faults import engine_of, resolve
+from tests.verification.test_planted_faults import make_engine, resolve
 
 
 @pytest.fixture(scope="module")
@@ -24,7 +24,7 @@ def checked(tf, devices):
     config = resolve(num_devices=2, trace_batches=1)
     # The full names that variables have.
     names = [f"/job:localhost/replica:0/task:0{name}" for name in devices[:2]]
-    engine = engine_of(names)
+    engine = make_engine(names)
     with pytest.MonkeyPatch.context() as patch:
         # Collectives that fail wait for ever; test_all_reduce tests them in a process.
         sums = {name: registry.ALL_REDUCES[name] for name in ("nccl", "pscpu", "rechd")}

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from rnn_scaling.models.workloads import WORKLOADS
-from tests.conftest import unrewritten
+from tests.conftest import keep_as_built
 from tests.support.training import LM, MODEL, SMALL, TRANSFORMER
 
 pytestmark = pytest.mark.usefixtures("as_built")
@@ -23,11 +23,11 @@ BAHDANAU = dataclasses.replace(
 @pytest.fixture(scope="module")
 def as_built(tf):
     """Build each graph once for the module."""
-    with unrewritten(tf):
+    with keep_as_built(tf):
         yield
 
 
-def verdicts_of(model):
+def find_verdicts(model):
     """Return the verdicts on the network of a model."""
     from rnn_scaling.verification import network_check
 
@@ -90,7 +90,7 @@ def test_every_network_of_text_is_compared():
     "model", RIGHT, ids=lambda model: f"{model.model}-{model.unit_type}"
 )
 def test_loss_and_gradients_of_a_network_are_those_of_its_formulas(model):
-    assert verdicts_of(model) == []
+    assert find_verdicts(model) == []
 
 
 def dropout_faults(model):
@@ -181,7 +181,7 @@ def test_padding_in_the_loss_is_a_wrong_loss(monkeypatch):
         "compute_word_weights",
         lambda labels, lengths, first: real(labels, lengths + 1, first),
     )
-    assert verdicts_of(SMALL) == ["wrong loss"]
+    assert find_verdicts(SMALL) == ["wrong loss"]
 
 
 def test_padding_that_is_attended_to_is_a_wrong_attention(tf, monkeypatch):
@@ -192,7 +192,7 @@ def test_padding_that_is_attended_to_is_a_wrong_attention(tf, monkeypatch):
         "make_padding_mask",
         lambda lengths, words: tf.zeros([tf.size(lengths), words]),
     )
-    assert verdicts_of(BAHDANAU) == ["wrong attention"]
+    assert find_verdicts(BAHDANAU) == ["wrong attention"]
 
 
 @pytest.mark.parametrize(
@@ -233,7 +233,7 @@ def test_a_gradient_that_is_not_that_of_the_loss_is_named(tf, monkeypatch):
         "_compute_large_products",
         lambda *given: (*real(*given)[:2], 0.5 * real(*given)[2]),
     )
-    assert verdicts_of(SMALL) == ["wrong gradient"]
+    assert find_verdicts(SMALL) == ["wrong gradient"]
 
 
 def test_the_loss_of_images_has_the_label_smoothing_of_the_run():

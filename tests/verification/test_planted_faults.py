@@ -13,9 +13,9 @@ import pytest
 
 from benchmarks import fault_table
 from rnn_scaling.config import run_config as configs
-from tests.conftest import unrewritten
+from tests.conftest import keep_as_built
 from tests.support.paths import ROOT
-from tests.support.training import SMALL, workload_of
+from tests.support.training import SMALL, build_workload
 
 TOWERS, BATCHES = 3, 3
 OPTIONS = {
@@ -36,14 +36,14 @@ def resolve(**options):
     return configs.resolve({**OPTIONS, **options}, num_gpus=0, num_cores=4)
 
 
-def engine_of(devices):
+def make_engine(devices):
     """Return the engine of one process with these devices."""
     from rnn_scaling.training.engines.local import Engine
 
     return Engine(0, 1, tuple(devices), devices[0], "CPU", 1)
 
 
-def source_of(config, engine, workload):
+def make_source(config, engine, workload):
     """Return the data source of a run."""
     from rnn_scaling.config import registry
     from rnn_scaling.training import benchmark
@@ -52,7 +52,7 @@ def source_of(config, engine, workload):
     return registry.load(registry.DATA_SOURCES, config.data.data_source).build(feed)
 
 
-def watched(config, engine, step, gradients=None):
+def watch_batches(config, engine, step, gradients=None):
     """Return the certificate of some batches."""
     from rnn_scaling.verification.certifier import Certifier
 
@@ -65,7 +65,7 @@ def watched(config, engine, step, gradients=None):
 @pytest.fixture(scope="module", autouse=True)
 def as_built(tf):
     """Keep the graph as it is built; test_machine.py watches an optimized step."""
-    with unrewritten(tf):
+    with keep_as_built(tf):
         yield
 
 
@@ -136,11 +136,11 @@ def planted(tf, devices):
     from rnn_scaling.verification.gradients import SerialGradients
 
     config = resolve()
-    engine = engine_of(devices[:TOWERS])
-    workload = workload_of(config.model)
+    engine = make_engine(devices[:TOWERS])
+    workload = build_workload(config.model)
     update = benchmark.build_update(config, engine, workload)
     update = Mixed(tf, update, workload.variables, TOWERS)
-    source = Dealt(tf, source_of(config, engine, workload), TOWERS)
+    source = Dealt(tf, make_source(config, engine, workload), TOWERS)
     step = TrainStep(workload, source, update, engine, config)
     gradients = SerialGradients(config, engine)
     first = [
@@ -157,12 +157,12 @@ def planted(tf, devices):
         update.plant(
             right if now is None else now(right, names), before and before(right)
         )
-        return watched(resolve(**options), engine, step, gradients)
+        return watch_batches(resolve(**options), engine, step, gradients)
 
     return certify
 
 
-def of(variable, change):
+def change_variable(variable, change):
     """Return a function that changes the factors of one variable."""
 
     def changed(right, names):
@@ -173,13 +173,13 @@ def of(variable, change):
     return changed
 
 
-def without(right):
+def leave_out_tower(right):
     """Leave tower 1 out."""
     right[..., 1] = 0
     return right
 
 
-def only_on_tower_2(factors):
+def apply_on_tower_1_only(factors):
     """Let replica 2 apply nothing."""
     factors[2] = 0
     return factors
@@ -192,19 +192,23 @@ FAULTS = [
     ({"now": lambda right, _: TOWERS * right}, "sum", {"factor": 3.0, **ALL}),
     ({"now": lambda right, _: right / TOWERS}, "mean", {"factor": 0.333, **ALL}),
     (LATE, "stale by 1 step", ALL),
-    ({"now": lambda right, _: without(right)}, "tower left out", {"tower": 1, **ALL}),
     (
-        {"now": of(EMBEDDING, lambda factors: 2 * factors)},
+        {"now": lambda right, _: leave_out_tower(right)},
+        "tower left out",
+        {"tower": 1, **ALL},
+    ),
+    (
+        {"now": change_variable(EMBEDDING, lambda factors: 2 * factors)},
         "factor 2",
         {"variables": [EMBEDDING], "factor": 2.0},
     ),
     (
-        {"now": of(DENSE, lambda factors: np.eye(TOWERS))},
+        {"now": change_variable(DENSE, lambda factors: np.eye(TOWERS))},
         "not exchanged",
         {"variables": [DENSE]},
     ),
     (
-        {"now": of(DENSE, only_on_tower_2)},
+        {"now": change_variable(DENSE, apply_on_tower_1_only)},
         "not updated",
         {"variables": [DENSE], "towers": ["tower 2"]},
     ),
@@ -247,7 +251,7 @@ def test_a_right_run_is_certified_and_breaks_the_guarantees_of_other_modes(
     check(planted(variable_update="independent"), "exchanged")
 
 
-def grown(step):
+def grow_losses(step):
     """Return `Serial.step` with losses that are a thousandth too large."""
 
     def wrapper(self, number, towers):
@@ -272,10 +276,10 @@ def test_growing_rounding_is_not_a_fault_if_each_update_is_right(planted, monkey
         lambda self, training, name, value, number: 1.0 if number < 1 else -1.0,
     )
     # The loss of a network may show how its weights were rounded.
-    monkeypatch.setattr(Serial, "step", grown(Serial.step))
+    monkeypatch.setattr(Serial, "step", grow_losses(Serial.step))
     for plant in ({}, {**LATE, "variable_consistency": "relaxed"}):
         check(planted(**plant), "right step by step", True, batch=1)
-    check(planted(of(DENSE, only_on_tower_2)), "not updated")
+    check(planted(change_variable(DENSE, apply_on_tower_1_only)), "not updated")
 
 
 def test_samples_that_no_tower_takes_are_missed(planted, monkeypatch):
@@ -328,16 +332,16 @@ def test_a_tower_that_misses_a_sample_or_draws_anothers_dropout_is_named(
     from rnn_scaling.training.train_step import TrainStep
 
     config = resolve(**options)
-    engine = engine_of(devices[:TOWERS])
-    workload = workload_of(config.model)
+    engine = make_engine(devices[:TOWERS])
+    workload = build_workload(config.model)
     update = benchmark.build_update(config, engine, workload)
-    source = source_of(config, engine, workload)
+    source = make_source(config, engine, workload)
     if config.model.dropout:
         workload = EqualDropout(workload)
     else:
         source = WithoutTheLast(source)
     step = TrainStep(workload, source, update, engine, config)
-    check(watched(config, engine, step), word, **values)
+    check(watch_batches(config, engine, step), word, **values)
 
 
 def test_averages_of_another_towers_batches_are_named(tf):

@@ -60,7 +60,7 @@ CASES = [
 ]
 
 
-def config_of(options):
+def resolve_config(options):
     given = {"variable_update": "replicated", "num_devices": 2, "learning_rate": 0.1}
     return configs.resolve({**given, **options}, num_gpus=0, num_cores=2)
 
@@ -72,7 +72,7 @@ def random_arrays(random):
     }
 
 
-def updates_of(config, constants=RIGHT, **exchange):
+def make_updates(config, constants=RIGHT, **exchange):
     """Return the updates of a replica with this rule and exchange."""
     random = np.random.default_rng(0)
     rule = SerialUpdateRule(config.training, False, 2, constants)
@@ -98,7 +98,7 @@ def test_every_optimizer_has_a_rule_and_no_other_is_taken_for_one():
         if field.name == "optimizer"
     ]
     assert option.metadata["choices"] == OPTIMIZERS
-    training = dataclasses.replace(config_of(SGD).training, optimizer="lamb")
+    training = dataclasses.replace(resolve_config(SGD).training, optimizer="lamb")
     with pytest.raises(ValueError, match="--optimizer=lamb"):
         SerialUpdateRule(training)
 
@@ -107,9 +107,9 @@ def test_every_optimizer_has_a_rule_and_no_other_is_taken_for_one():
 def test_a_changed_constant_is_named_and_a_right_run_names_none(
     options, constants, verdict
 ):
-    config = config_of(options)
-    assert trials.find_fault(config, updates_of(config, constants)).subject == verdict
-    assert trials.find_fault(config, updates_of(config)) is None
+    config = resolve_config(options)
+    assert trials.find_fault(config, make_updates(config, constants)).subject == verdict
+    assert trials.find_fault(config, make_updates(config)) is None
 
 
 @pytest.mark.parametrize(
@@ -117,15 +117,17 @@ def test_a_changed_constant_is_named_and_a_right_run_names_none(
     [({"keeps_errors": False}, "no feedback"), ({"factor": 127 / 125}, "int8 scale")],
 )
 def test_a_wrong_exchange_in_8_bits_is_named(exchange, verdict):
-    config = config_of(INT8)
-    assert trials.find_fault(config, updates_of(config, **exchange)).subject == verdict
-    assert trials.find_fault(config, updates_of(config)) is None
+    config = resolve_config(INT8)
+    assert (
+        trials.find_fault(config, make_updates(config, **exchange)).subject == verdict
+    )
+    assert trials.find_fault(config, make_updates(config)) is None
 
 
 def test_clipping_by_tower_is_named():
-    config = config_of(CLIP)
+    config = resolve_config(CLIP)
     updates = []
-    for update in updates_of(config):
+    for update in make_updates(config):
         first, second = (
             clip_gradient(part.gradient, 0.5) for part in update.parts.values()
         )
@@ -136,7 +138,7 @@ def test_clipping_by_tower_is_named():
     assert trials.find_fault(config, updates).subject == "clipped by tower"
 
 
-def accumulated_updates(config, combined):
+def make_accumulated_updates(config, combined):
     """Return updates of two micro-batches per tower, each made by `combined`.
 
     Args:
@@ -173,25 +175,25 @@ def accumulated_updates(config, combined):
     return updates
 
 
-def scaled(gradient, factor):
+def scale_gradient(gradient, factor):
     return {name: np.float32(factor) * array for name, array in gradient.items()}
 
 
-def mean_of_micro_batches(micro, items):
+def average_micro_batches(micro, items):
     total = sum(map(sum, items))
     return sum_gradients(
         [
-            scaled(gradient, total / items[tower][number] / 4)
+            scale_gradient(gradient, total / items[tower][number] / 4)
             for (tower, number), gradient in micro.items()
         ]
     )
 
 
-def last_micro_batches(micro, items):
+def sum_last_micro_batches(micro, items):
     return sum_gradients([micro[0, 1], micro[1, 1]])
 
 
-def clipped_micro_batches(micro, items):
+def sum_clipped_micro_batches(micro, items):
     sums = [sum_gradients([micro[0, number], micro[1, number]]) for number in range(2)]
     return sum_gradients([clip_gradient(gradient, 0.5) for gradient in sums])
 
@@ -206,23 +208,25 @@ TWICE = SGD | {"gradient_accumulation_steps": 2}
 @pytest.mark.parametrize(
     "combined, verdict",
     [
-        (mean_of_micro_batches, "mean of micro-batches"),
-        (last_micro_batches, "last micro-batch"),
+        (average_micro_batches, "mean of micro-batches"),
+        (sum_last_micro_batches, "last micro-batch"),
     ],
 )
 def test_wrongly_added_micro_batches_are_named(combined, verdict):
-    config = config_of(TWICE)
-    found = diagnosis.explain(config, accumulated_updates(config, combined), 0)
+    config = resolve_config(TWICE)
+    found = diagnosis.explain(config, make_accumulated_updates(config, combined), 0)
     assert {fault.subject for fault in found.values()} == {verdict}
-    assert diagnosis.explain(config, accumulated_updates(config, right_sum), 0) == {}
-    bounded = config_of(TWICE | {"max_gradient_norm": 1e6})
-    updates = accumulated_updates(bounded, combined)
+    assert (
+        diagnosis.explain(config, make_accumulated_updates(config, right_sum), 0) == {}
+    )
+    bounded = resolve_config(TWICE | {"max_gradient_norm": 1e6})
+    updates = make_accumulated_updates(bounded, combined)
     assert trials.find_fault(bounded, updates).subject == verdict
 
 
 def test_clipping_each_micro_batch_is_named():
-    config = config_of(TWICE | {"max_gradient_norm": 1.0})
-    updates = accumulated_updates(config, clipped_micro_batches)
+    config = resolve_config(TWICE | {"max_gradient_norm": 1.0})
+    updates = make_accumulated_updates(config, sum_clipped_micro_batches)
     assert trials.find_fault(config, updates).subject == "clipped by micro-batch"
 
 
@@ -241,7 +245,7 @@ def exchange_last_micro_batches(micro, items):
 
 def repeat_first_micro_batches(micro, items):
     first = sum_gradients([micro[0, 0], micro[1, 0]])
-    return sum_gradients([scaled(first, 2), micro[0, 1], micro[1, 1]])
+    return sum_gradients([scale_gradient(first, 2), micro[0, 1], micro[1, 1]])
 
 
 @pytest.mark.parametrize(
@@ -255,7 +259,7 @@ def repeat_first_micro_batches(micro, items):
 def test_weights_of_micro_batches_name_a_fault_that_no_trial_computes(
     combined, verdict
 ):
-    config = config_of({**SGD, "gradient_accumulation_steps": 2})
-    updates = accumulated_updates(config, combined)
+    config = resolve_config({**SGD, "gradient_accumulation_steps": 2})
+    updates = make_accumulated_updates(config, combined)
     explanations = diagnosis.explain(config, updates, 0)
     assert {each.subject for each in explanations.values()} == {verdict} - {None}

@@ -9,17 +9,17 @@ import random
 import pytest
 
 from rnn_scaling.commands import audit
-from tests.support.audit_tables import found, table
+from tests.support.audit_tables import find_findings, table
 from tests.support.paths import ROOT
 
 CASES = ROOT / "tests/golden/audit/cases"
 
 
-def text_of(name):
+def read_case(name):
     return (CASES / f"{name}.md").read_text()
 
 
-def audited(tmp_path, capsys, text):
+def run_audit(tmp_path, capsys, text):
     """Return the findings of the command, as data."""
     (tmp_path / "x.md").write_text(text)
     status = audit.main([str(tmp_path / "x.md"), "--format=json"])
@@ -49,25 +49,25 @@ def assert_fits(findings, line, column, value):
 def test_the_one_fault_of_a_document(
     name, old, new, line, column, value, tmp_path, capsys
 ):
-    text = text_of(name)
+    text = read_case(name)
     if old:
-        assert audited(tmp_path, capsys, text) == []
-    findings = audited(tmp_path, capsys, text.replace(old, new) if old else text)
+        assert run_audit(tmp_path, capsys, text) == []
+    findings = run_audit(tmp_path, capsys, text.replace(old, new) if old else text)
     assert len(findings) == 1
     assert_fits(findings, line, column, value)
 
 
 def test_cpu_times_are_ignored(tmp_path, capsys):
     for cpu_time in ("sys", "CPU time (s)"):
-        text = text_of("user_time").replace("User Time (s)", cpu_time)
-        assert audited(tmp_path, capsys, text) == []
-        [finding] = audited(tmp_path, capsys, text.replace("3.60", "3.06"))
+        text = read_case("user_time").replace("User Time (s)", cpu_time)
+        assert run_audit(tmp_path, capsys, text) == []
+        [finding] = run_audit(tmp_path, capsys, text.replace("3.60", "3.06"))
         columns = {place["column"] for place in finding["places"]}
         assert columns == {"Wall Clock Time (s)", "Speedup"}
 
 
 SWAPS = (
-    text_of("swapped_headings"),
+    read_case("swapped_headings"),
     table(
         *("GPUs|img/s|Efficiency|Speedup", "1|100.5|1.00|100%", "2|195.2|1.94|97%"),
         *("4|380.1|3.78|95%", "8|720.3|7.17|90%"),
@@ -84,20 +84,20 @@ SWAPS = (
 def test_swapped_headings(text, tmp_path, capsys):
     titles = [title.strip() for title in text.splitlines()[0].strip("|").split("|")]
     first, second = titles[-2:]
-    [finding] = audited(tmp_path, capsys, text)
+    [finding] = run_audit(tmp_path, capsys, text)
     assert finding["kind"] == "swapped-headings"
     assert {place["column"] for place in finding["places"]} == {first, second}
     right = text.replace(first, "#").replace(second, first).replace("#", second)
-    assert audited(tmp_path, capsys, right) == []
+    assert run_audit(tmp_path, capsys, right) == []
 
 
 def test_two_wrong_ratios_of_three(tmp_path, capsys):
-    text = text_of("two_errors")
-    findings = audited(tmp_path, capsys, text)
+    text = read_case("two_errors")
+    findings = run_audit(tmp_path, capsys, text)
     assert_fits(findings, 3, "Speedup (TF32 to mixed)", 3.21)
     assert_fits(findings, 4, "Speedup (TF32 to mixed)", 3.21)
     right = text.replace("2.20", "3.21").replace("3.24", "3.21")
-    assert audited(tmp_path, capsys, right) == []
+    assert run_audit(tmp_path, capsys, right) == []
 
 
 def test_percentiles_in_proportion_are_not_a_relation():
@@ -108,4 +108,4 @@ def test_percentiles_in_proportion_are_not_a_relation():
         p95 = p90 * 1.03 * (1 + rng.uniform(-0.002, 0.002))
         rows.append(f"{k + 1}|{0.96 * p90 if k == 5 else p90:.2f}|{p95:.2f}")
     head = "Batch size|Latency 90% (ms)|Latency 95% (ms)"
-    assert found(table(head, *rows)) == []
+    assert find_findings(table(head, *rows)) == []

@@ -7,7 +7,7 @@ import pytest
 
 from rnn_scaling.analysis.audit import auditing
 from tests.support import audit_tables
-from tests.support.audit_tables import found, markdown, places, table
+from tests.support.audit_tables import find_findings, markdown, places, table
 
 GOOD = table(
     "GPUs|img/s|Speedup|Efficiency",
@@ -74,7 +74,7 @@ List/Space-20        66.28µ ±  8%   51.64µ ± 13%  -22.09% (p=0.002 n=6)
 
 @pytest.mark.parametrize("seed", range(12))
 def test_consistent_tables_have_no_finding(seed):
-    assert found(markdown(audit_tables.make(seed))) == []
+    assert find_findings(markdown(audit_tables.make(seed))) == []
 
 
 @pytest.mark.parametrize(
@@ -86,8 +86,8 @@ def test_consistent_tables_have_no_finding(seed):
     ],
 )
 def test_the_cell_that_the_others_contradict(old, new, blamed):
-    assert found(GOOD) == []
-    [finding] = found(GOOD.replace(old, new))
+    assert find_findings(GOOD) == []
+    [finding] = find_findings(GOOD.replace(old, new))
     [place] = finding.places
     assert (place.line, place.column) == blamed
     right = float(old.rstrip("%"))
@@ -111,14 +111,14 @@ def test_the_cell_that_the_others_contradict(old, new, blamed):
     ],
 )
 def test_a_fault_in_tables_of_other_kinds(name, old, new, blamed):
-    assert found(RIGHT[name]) == []
+    assert find_findings(RIGHT[name]) == []
     assert blamed <= set(places(RIGHT[name].replace(old, new)))
 
 
 def test_the_slip_is_named():
     hints = {}
     for new in ("37.8", "3.87"):
-        [finding] = found(GOOD.replace("3.78", new))
+        [finding] = find_findings(GOOD.replace("3.78", new))
         hints[new] = finding.places[0].hint
     assert hints == {"37.8": "decimal point one place off", "3.87": "digits exchanged"}
 
@@ -133,7 +133,7 @@ def test_a_usual_slip_counts_as_evidence(slip):
 def _kinds(text):
     """Return the kind and the lines of each finding."""
     kinds = []
-    for finding in found(text):
+    for finding in find_findings(text):
         lines = {place.line for place in finding.places}
         kinds.append((finding.kind, sorted(lines)))
     return kinds
@@ -166,7 +166,7 @@ def _kinds(text):
     ],
 )
 def test_a_column_that_is_not_what_its_header_says(text, relation):
-    [finding] = found(text)
+    [finding] = find_findings(text)
     assert finding.kind == "column"
     assert finding.relation == relation
 
@@ -179,7 +179,7 @@ def test_a_column_that_is_not_what_its_header_says(text, relation):
     ],
 )
 def test_numbers_that_no_machine_reaches(rows, line):
-    [finding] = found(table("n|img/s", *rows.split()))
+    [finding] = find_findings(table("n|img/s", *rows.split()))
     assert finding.strength == "unlikely"
     assert finding.places[0].line == line
 
@@ -218,7 +218,7 @@ def test_numbers_that_no_machine_reaches(rows, line):
     ],
 )
 def test_other_readings_are_no_fault(text):
-    assert found(table(*text.split(";"))) == []
+    assert find_findings(table(*text.split(";"))) == []
 
 
 @pytest.mark.parametrize("fault", [None, 1_500])
@@ -245,13 +245,13 @@ def test_speedups_of_one_device_are_not_inverses():
             one, two = (f"{100 + k}|", f"{150 + 2 * k * k}|") if rates else ("", "")
             rows = f"|1|{one}1.00|100.0|\n|2|{two}n/a|n/a|"
             parts.append(f"### {k}\n\n{head}\n{rows}")
-        assert found("\n\n".join(parts)) == []
+        assert find_findings("\n\n".join(parts)) == []
 
 
 def test_a_header_that_counts_for_both_rows_of_a_comparison():
     head = "(N = 1 ~ 10) ms|(N = 1 ~ 10) speedup|(N = 5 ~ 50) ms|(N = 5 ~ 50) speedup"
     rows = ("0.874|7.36x|307.441|37.55x", "2.956|10.02x|995.480|67.47x")
-    assert found(table(head, *rows)) == []
+    assert find_findings(table(head, *rows)) == []
 
 
 def test_lists_of_equal_length_do_not_hide_other_tables(tmp_path):

@@ -8,17 +8,17 @@ from rnn_scaling.analysis.audit import auditing
 from rnn_scaling.reports import csv_table, json_report, table
 from rnn_scaling.reports.page import scaling
 from tests.analysis.test_load_correction import (
-    beside_one_busy_process,
+    make_runs_beside_busy_process,
+    remove_own_shares,
     run,
-    without_own_shares,
 )
 from tests.support import scaling_runs
-from tests.support.records import changed
+from tests.support.records import change_record
 
 
 def test_a_consistent_record_and_an_edited_one(tmp_path):
     path = tmp_path / "a.json"
-    record = scaling_runs.timed(2, 100, batches=12, data_source="text")
+    record = scaling_runs.make_timed_run(2, 100, batches=12, data_source="text")
     run = json.loads(record.to_json())
     path.write_text(json.dumps(run))
     report = auditing.audit(path)
@@ -35,7 +35,7 @@ def test_a_consistent_record_and_an_edited_one(tmp_path):
     assert "rnn_scaling.run/9" in auditing.audit(path).error
 
 
-def disturbed_baselines(mode):
+def make_disturbed_baselines(mode):
     """Return runs of which those on one device had two thirds of the cores."""
     runs = []
     for factor in (0.99, 1.0, 1.01):
@@ -45,25 +45,26 @@ def disturbed_baselines(mode):
     return runs
 
 
-def hidden_speedups(mode):
-    return list(map(without_own_shares, beside_one_busy_process(mode)))
+def make_hidden_speedups(mode):
+    return list(map(remove_own_shares, make_runs_beside_busy_process(mode)))
 
 
 def with_start_up(record, number):
     """Return the run with phases, so that the report has a table of them."""
     phases = {"start": 2.0 + number / 9, "build": 1.0, "first_batch": 3.0 + number / 7}
     measured = sum(record.batches.seconds)
-    return changed(record, phases={**phases, "warmup": 1.0, "measured": measured})
+    return change_record(record, phases={**phases, "warmup": 1.0, "measured": measured})
 
 
 @pytest.mark.parametrize(
-    "make_runs", [beside_one_busy_process, disturbed_baselines, hidden_speedups]
+    "make_runs",
+    [make_runs_beside_busy_process, make_disturbed_baselines, make_hidden_speedups],
 )
 def test_reports_of_disturbed_runs_have_no_finding(make_runs, tmp_path):
     runs = []
     for number, mode in enumerate(("replicated", "independent")):
         runs += [with_start_up(each, number) for each in make_runs(mode)]
-    made = scaling_runs.of(runs)
+    made = scaling_runs.summarise_records(runs)
     renders = {
         "report.json": json_report.render,
         "table.csv": csv_table.render,

@@ -7,7 +7,7 @@ from rnn_scaling.records import cell_numbers
 from rnn_scaling.records.tables.measurements import CellNumber, CellPosition
 
 
-def cheapest(printed, low, high, devices=1.0):
+def find_cheapest_slip(printed, low, high, devices=1.0):
     number = cell_numbers.parse_cell(printed)
     item = CellNumber(number, CellPosition(0, 0), number.low, number.high)
     return slips.find_cheapest(item, (low, high), devices)
@@ -25,13 +25,13 @@ def cheapest(printed, low, high, devices=1.0):
     ],
 )
 def test_the_slip_that_explains_a_number(printed, right, name):
-    slip = cheapest(printed, right * 0.999, right * 1.001, devices=8.0)
+    slip = find_cheapest_slip(printed, right * 0.999, right * 1.001, devices=8.0)
     assert slip and slip[1] == name
 
 
 def test_a_number_that_no_slip_explains():
-    assert cheapest("5.43", 1.21, 1.22) is None
+    assert find_cheapest_slip("5.43", 1.21, 1.22) is None
 
 
 def test_more_digits_make_a_slip_dearer():
-    assert cheapest("31", 71, 71) < cheapest("31234", 71234, 71234)
+    assert find_cheapest_slip("31", 71, 71) < find_cheapest_slip("31234", 71234, 71234)

@@ -27,7 +27,7 @@ MAX_TEXT = text_tables.MAX_CAPTION + cell_numbers.MAX_CELL_CHARACTERS + 1
 RUNS = (" ", "-", "|", "1", "(", "*", "<", "1,", "a  ", "()")
 
 
-def hostile(run, length):
+def make_hostile_documents(run, length):
     """Return documents with runs of a length in lines, cells, headers and names."""
     text = (run * length)[:length]
     return [
@@ -93,10 +93,10 @@ def work_of(texts, tmp_path, monkeypatch):
         for text in texts:
             path.write_text(text)
             audit(path)
-    return {"steps": num_steps, "calls": calls_of(texts, path)}
+    return {"steps": num_steps, "calls": count_audit_calls(texts, path)}
 
 
-def calls_of(texts, path):
+def count_audit_calls(texts, path):
     """Return the calls of functions that an audit of some files takes."""
     num_calls = 0
 
@@ -119,8 +119,8 @@ def calls_of(texts, path):
 
 @pytest.mark.parametrize("run", RUNS)
 def test_four_times_the_run_is_four_times_the_work(run, tmp_path, monkeypatch):
-    short = work_of(hostile(run, SHORT), tmp_path, monkeypatch)
-    long = work_of(hostile(run, LONG), tmp_path, monkeypatch)
+    short = work_of(make_hostile_documents(run, SHORT), tmp_path, monkeypatch)
+    long = work_of(make_hostile_documents(run, LONG), tmp_path, monkeypatch)
     for kind, amount in short.items():
         assert 0 < long[kind] <= MAX_GROWTH * amount, kind
 
@@ -134,7 +134,9 @@ def test_four_times_the_faults_are_four_times_the_work(tmp_path):
             lines.append(f"{row},{2 * seconds},{seconds},{speedup}")
         return "\n".join(lines)
 
-    short, long = (calls_of([table(n)], tmp_path / "x.csv") for n in (250, 1000))
+    short, long = (
+        count_audit_calls([table(n)], tmp_path / "x.csv") for n in (250, 1000)
+    )
     assert long < MAX_GROWTH * short
 
 

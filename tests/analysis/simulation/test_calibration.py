@@ -31,7 +31,7 @@ KNOWN = Knowledge(
 )
 
 
-def curve_of(system, known, counts=(1, 2, 16)):
+def make_curve(system, known, counts=(1, 2, 16)):
     points = tuple(
         MeasuredPoint(
             n, n * 10 * float(simulate_job_efficiencies(system, n, 400, 5).mean())
@@ -41,7 +41,7 @@ def curve_of(system, known, counts=(1, 2, 16)):
     return Curve("a", "words", WEAK, points, known)
 
 
-def error_at(curve, devices=16):
+def find_error(curve, devices=16):
     system, (statement,) = calibrate(curve, seed=1)
     efficiency = float(simulate_job_efficiencies(system, devices, 400, 2).mean())
     rate = devices * curve.points[0].rate * efficiency
@@ -62,7 +62,7 @@ def error_at(curve, devices=16):
 )
 def test_the_system_behind_a_curve_is_found(truth, links, kind):
     known = dataclasses.replace(KNOWN, links=links, algorithm=truth.algorithm)
-    error, statement = error_at(curve_of(truth, known))
+    error, statement = find_error(make_curve(truth, known))
     assert abs(error) < 0.02
     assert statement.kind == kind
 
@@ -71,14 +71,14 @@ def test_gradients_that_are_late_slow_the_computation():
     slow = dataclasses.replace(
         TRUTH, exchange_slowdown=1.2, slowdown={1: 1.0, 2: 1.0, 16: 4.0}
     )
-    points = curve_of(slow, KNOWN).points
+    points = make_curve(slow, KNOWN).points
     replicas = (MeasuredPoint(2, 20.0), MeasuredPoint(16, 160 / 4))
 
     def error(gradients_s):
         known = dataclasses.replace(
             KNOWN, independent=replicas, gradients_s=gradients_s
         )
-        return error_at(Curve("a", "words", WEAK, points, known))[0]
+        return find_error(Curve("a", "words", WEAK, points, known))[0]
 
     assert abs(error({2: 0.12})) < 0.02
     assert error({}) > 0.04
@@ -87,7 +87,7 @@ def test_gradients_that_are_late_slow_the_computation():
 def test_unknown_bytes_need_no_links():
     known = Knowledge(step_s=0.1, step_times=TIMES, algorithm="ring")
     truth = dataclasses.replace(TRUTH, gathered_bytes=0.0)
-    error, _ = error_at(curve_of(truth, known))
+    error, _ = find_error(make_curve(truth, known))
     assert abs(error) < 0.02
 
 
@@ -104,7 +104,7 @@ def test_unknown_bytes_need_no_links():
     ],
 )
 def test_unknown_systems_are_refused(known, counts, kind):
-    curve = curve_of(TRUTH, known, counts)
+    curve = make_curve(TRUTH, known, counts)
     with pytest.raises(CannotPredict) as caught:
         simulate_curve(curve, {}, (8,), steps=20, seed=1)
     assert caught.value.statement.kind == kind

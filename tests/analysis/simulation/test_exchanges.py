@@ -17,7 +17,7 @@ ONE = (Link(1e-5, 1e9),)
 TWO = (Link(1e-6, 1e10, 8), Link(1e-5, 1e9))
 
 
-def rounds_one_by_one(start, message_s, rounds):
+def simulate_rounds_one_by_one(start, message_s, rounds):
     at = start.copy()
     for _ in range(rounds):
         at = np.maximum(at, np.roll(at, 1)) + message_s
@@ -33,7 +33,7 @@ def test_a_ring_is_its_rounds(seed):
         start = random.random(n) * random.choice([0.1, 1.0, 100.0])
         message_s = random.choice(random.random(2), size=n)
         rounds = int(random.integers(2 * (n - 1), 4 * n))
-        by_rounds = rounds_one_by_one(start, message_s, rounds)
+        by_rounds = simulate_rounds_one_by_one(start, message_s, rounds)
         np.testing.assert_allclose(
             finish_ring(start, message_s, rounds), by_rounds, rtol=1e-12
         )
@@ -71,7 +71,7 @@ def test_later_starts_make_no_device_earlier(algorithm, links):
     assert (later >= finish - 1e-12).all() and later.max() > finish.max() + 0.5
 
 
-def events_of_a_server(arrivals, service_s):
+def simulate_server_events(arrivals, service_s):
     """Return when a single server has finished, by an event queue."""
     events = [(at, number) for number, at in enumerate(arrivals)]
     heapq.heapify(events)
@@ -91,7 +91,8 @@ def test_a_queue_is_its_events():
         arrivals = random.random(n) * 4
         service_s = random.random()
         np.testing.assert_allclose(
-            queue_finish(arrivals, service_s), events_of_a_server(arrivals, service_s)
+            queue_finish(arrivals, service_s),
+            simulate_server_events(arrivals, service_s),
         )
 
 

@@ -68,7 +68,7 @@ INSERT INTO CUPTI_ACTIVITY_KIND_DEVICE (id, name) VALUES (0, 4);
 
 
 @contextlib.contextmanager
-def changing(file):
+def change_database(file):
     """Yield a connection to a database whose changes are kept."""
     with contextlib.closing(sqlite3.connect(file)) as db:
         yield db
@@ -76,9 +76,9 @@ def changing(file):
 
 
 @contextlib.contextmanager
-def making(file, schema):
+def make_database(file, schema):
     """Yield a connection to a new database with the tables of `schema`."""
-    with changing(file) as db:
+    with change_database(file) as db:
         db.executescript(
             "PRAGMA synchronous = OFF; PRAGMA page_size = 8192; PRAGMA user_version = 3;"
             + schema
@@ -114,7 +114,7 @@ def nsys(file):
     copy     5-9 HtoD, 8 MB, pinned; 30-32 DtoH, 1 MB, to pageable
     memset   34-35; range "step" 0-40, and an open range from 10
     """
-    with making(file, NSYS) as db:
+    with make_database(file, NSYS) as db:
         t = 100 * MS
         kernel(db, t + 18 * MS, t + 22 * MS, stream=8, name=3)
         kernel(db, t + 2 * MS, t + 6 * MS)
@@ -144,7 +144,7 @@ def nsys(file):
 
 def nvprof(file):
     """Write the kernels and copies of nsys(), and 2 MB between devices at 24-25."""
-    with making(file, NVPROF) as db:
+    with make_database(file, NVPROF) as db:
         t = 1_500_000_000 * 10**9  # nvprof counts from 1970
         for start, end, stream, name in ((18, 22, 8, 2), (2, 6, 7, 1), (16, 20, 7, 1)):
             db.execute(

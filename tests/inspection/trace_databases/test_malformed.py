@@ -12,11 +12,11 @@ import pytest
 
 from rnn_scaling.commands import inspect
 from tests.inspection.trace_databases import databases
-from tests.inspection.trace_databases.databases import changing, making
-from tests.support.mutations import valid_json
+from tests.inspection.trace_databases.databases import change_database, make_database
+from tests.support.mutations import parse_json
 
 
-def one_error(capsys, file, *options):
+def find_only_error(capsys, file, *options):
     """Return the reason in the command's only line on stderr."""
     assert inspect.main([str(file), *options]) == 1
     out, err = capsys.readouterr()
@@ -28,7 +28,7 @@ def one_error(capsys, file, *options):
 
 
 def write_other_database(file):
-    with changing(file) as db:
+    with change_database(file) as db:
         db.execute("CREATE TABLE mail (subject TEXT)")
 
 
@@ -45,7 +45,7 @@ def write_other_database(file):
 )
 def test_files_that_are_no_trace_database(tmp_path, capsys, name, write, reason):
     write(tmp_path / name)
-    assert reason in one_error(capsys, tmp_path / name)
+    assert reason in find_only_error(capsys, tmp_path / name)
 
 
 def test_a_file_cut_short_and_a_schema_without_events(tmp_path, capsys):
@@ -54,11 +54,11 @@ def test_a_file_cut_short_and_a_schema_without_events(tmp_path, capsys):
     content = file.read_bytes()
     for share in (0.05, 0.5, 0.99):
         file.write_bytes(content[: int(len(content) * share)])
-        assert one_error(capsys, file)
+        assert find_only_error(capsys, file)
     file.unlink()
-    with making(file, databases.NSYS):
+    with make_database(file, databases.NSYS):
         pass
-    assert "no event" in one_error(capsys, file)
+    assert "no event" in find_only_error(capsys, file)
 
 
 def test_a_file_that_is_being_written(tmp_path, capsys, monkeypatch):
@@ -66,24 +66,24 @@ def test_a_file_that_is_being_written(tmp_path, capsys, monkeypatch):
         "rnn_scaling.inspection.trace_databases.database.LOCK_TIMEOUT_S", 0.0
     )
     databases.nsys(tmp_path / "db")
-    with changing(tmp_path / "db") as writer:
+    with change_database(tmp_path / "db") as writer:
         writer.execute("BEGIN EXCLUSIVE")
-        assert "locked" in one_error(capsys, tmp_path / "db")
+        assert "locked" in find_only_error(capsys, tmp_path / "db")
 
 
 def test_a_write_ahead_log_that_is_not_merged(tmp_path, capsys):
     databases.nsys(tmp_path / "db")
-    with changing(tmp_path / "db") as writer:
+    with change_database(tmp_path / "db") as writer:
         writer.execute("PRAGMA journal_mode = WAL")
         databases.kernel(writer, 10, 20)
         writer.commit()
         before = sorted(path.name for path in tmp_path.iterdir())
-        assert "db-wal" in one_error(capsys, tmp_path / "db")
+        assert "db-wal" in find_only_error(capsys, tmp_path / "db")
         assert sorted(path.name for path in tmp_path.iterdir()) == before
         (tmp_path / "far").mkdir()
         # The log is next to the file, not next to the link.
         (tmp_path / "far/link").symlink_to(tmp_path / "db")
-        assert "db-wal" in one_error(capsys, tmp_path / "far/link")
+        assert "db-wal" in find_only_error(capsys, tmp_path / "far/link")
         shutil.rmtree(tmp_path / "far")
     # Closing merged the log; the file is still in that mode.
     assert inspect.main([str(tmp_path / "db")]) == 0
@@ -96,7 +96,7 @@ def test_the_input_and_its_folder_stay_as_they_are(tmp_path, mode):
     folder.mkdir()
     file = folder / "a %41 name?#.sqlite"
     databases.nsys(file)
-    with changing(file) as db:
+    with change_database(file) as db:
         db.execute(f"PRAGMA journal_mode = {mode}")
     before = (file.read_bytes(), os.stat(file).st_mtime_ns)
     file.chmod(stat.S_IRUSR)
@@ -106,7 +106,7 @@ def test_the_input_and_its_folder_stay_as_they_are(tmp_path, mode):
 
 
 def test_a_damaged_table_is_named_and_the_others_are_reported(tmp_path, capsys):
-    with making(tmp_path / "db", databases.NSYS) as db:
+    with make_database(tmp_path / "db", databases.NSYS) as db:
         db.execute("DROP INDEX KERNEL_START")
         for i in range(2000):
             databases.kernel(db, i * 100, i * 100 + 50)
@@ -160,7 +160,7 @@ def test_no_value_ends_in_a_traceback_or_invalid_json(tmp_path, capsys, seed):
     rng = random.Random(seed)
     file = tmp_path / "db"
     (databases.nsys if seed % 2 else databases.nvprof)(file)
-    with changing(file) as db:
+    with change_database(file) as db:
         tables = db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
         names = [name for [name] in tables if not name.startswith("sqlite_")]
         for _ in range(rng.choice([1, 2, 5])):
@@ -180,7 +180,7 @@ def test_no_value_ends_in_a_traceback_or_invalid_json(tmp_path, capsys, seed):
                     db.execute(change, [rng.choice(VALUES)])
     look(file, capsys)
     out = look(file, capsys, "--format=json")
-    assert not out or valid_json(out)
+    assert not out or parse_json(out)
 
 
 @pytest.mark.parametrize("seed", range(6))

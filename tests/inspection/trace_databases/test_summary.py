@@ -7,7 +7,11 @@ import pytest
 from rnn_scaling.commands import inspect
 from rnn_scaling.inspection.trace_databases import layouts
 from tests.inspection.trace_databases import databases
-from tests.inspection.trace_databases.databases import MS, changing, making
+from tests.inspection.trace_databases.databases import (
+    MS,
+    change_database,
+    make_database,
+)
 
 
 def read(file, *options, problems=()):
@@ -93,7 +97,7 @@ def test_the_numbers_equal_a_count_by_hand(database):
 
 
 def test_models_of_exports_until_2021(nsys):
-    with changing(nsys) as db:
+    with change_database(nsys) as db:
         db.execute("DROP TABLE TARGET_INFO_GPU")
         db.execute("CREATE TABLE TARGET_INFO_CUDA_GPU (deviceId INTEGER, name TEXT)")
         db.execute("INSERT INTO TARGET_INFO_CUDA_GPU VALUES (0, 'Tesla V100')")
@@ -129,7 +133,7 @@ def test_a_window_without_device_work_has_a_note(nsys, capsys):
 
 
 def test_a_device_that_does_nothing_in_the_window_is_idle(nsys):
-    with changing(nsys) as db:
+    with change_database(nsys) as db:
         databases.kernel(db, 100 * MS, 101 * MS, device=1)
     found = read(nsys, "--from=0.002", "--to=0.012")
     first, second = found["devices"]
@@ -140,7 +144,7 @@ def test_a_device_that_does_nothing_in_the_window_is_idle(nsys):
 
 
 def test_devices_with_equal_numbers_in_two_processes_are_separate(tmp_path):
-    with making(tmp_path / "db", databases.NSYS) as db:
+    with make_database(tmp_path / "db", databases.NSYS) as db:
         other = (2 << 56) | (99 << 24)
         databases.kernel(db, 10, 20, device=0)
         databases.kernel(db, 15, 30, device=0, pid=other)
@@ -169,7 +173,7 @@ FAULTS = {
 @pytest.mark.parametrize("times", FAULTS.values(), ids=FAULTS)
 def test_wrong_rows_are_left_out_and_noted(nsys, times):
     whole = read(nsys)
-    with changing(nsys) as db:
+    with change_database(nsys) as db:
         databases.kernel(db, *times)
     found = read(
         nsys, problems=["CUPTI_ACTIVITY_KIND_KERNEL: 1 of 4 rows were left out"]
@@ -180,7 +184,7 @@ def test_wrong_rows_are_left_out_and_noted(nsys, times):
 
 def test_columns_of_other_versions(tmp_path):
     """An early export has no globalPid, no kinds of memory and no context."""
-    with changing(tmp_path / "db") as db:
+    with change_database(tmp_path / "db") as db:
         db.executescript(
             """CREATE TABLE StringIds (id INTEGER PRIMARY KEY, value TEXT NOT NULL);
             CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL (start INT, end INT, deviceId INT, streamId INT, shortName INT);
@@ -200,7 +204,7 @@ def test_columns_of_other_versions(tmp_path):
 
 
 def test_a_table_without_times_is_noted(nsys):
-    with changing(nsys) as db:
+    with change_database(nsys) as db:
         db.execute("ALTER TABLE CUPTI_ACTIVITY_KIND_MEMCPY RENAME COLUMN end TO finish")
     found = read(nsys, problems=["CUPTI_ACTIVITY_KIND_MEMCPY: has no column end"])
     assert found["copies"] == [] and len(found["kernels"]) == 2
@@ -227,10 +231,10 @@ def test_a_copy_between_two_devices_is_communication(nsys, tmp_path):
     [device] = read(tmp_path / "nvprof.db")["devices"]
     assert device["communication"]["copies"] == 1
     assert device["communication"]["exposed_ns"] == MS
-    with changing(nsys) as db:
+    with change_database(nsys) as db:
         db.execute("UPDATE CUPTI_ACTIVITY_KIND_MEMCPY SET copyKind = 8")
     assert read(nsys)["devices"][0]["communication"]["copies"] == 0
-    with changing(nsys) as db:
+    with change_database(nsys) as db:
         for name, device in (("srcDeviceId", 0), ("dstDeviceId", 1)):
             db.execute(
                 f"ALTER TABLE CUPTI_ACTIVITY_KIND_MEMCPY ADD COLUMN {name} INTEGER DEFAULT {device}"

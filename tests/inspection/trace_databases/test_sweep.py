@@ -8,7 +8,7 @@ from rnn_scaling.inspection.trace_databases.layouts import COPY, KERNEL, MEMSET
 from rnn_scaling.inspection.trace_databases.sweep import DeviceSweep
 
 
-def units(events, contains):
+def list_units(events, contains):
     """Return the units of time that events of a class cover."""
     covered = set()
     for start, end, kind, communicates in events:
@@ -38,11 +38,11 @@ def test_every_sum_equals_brute_force(seed):
     for start, end, kind, communicates in events:
         sweep.add(kind, start, end, communicates=communicates)
     numbers = sweep.sums(window_ns=1000)
-    kernels = units(events, lambda kind, _: kind == KERNEL)
-    copies = units(events, lambda kind, _: kind == COPY)
-    busy = units(events, lambda *_: True)
-    compute = units(events, lambda kind, talks: kind == KERNEL and not talks)
-    communication = units(events, lambda _, talks: talks)
+    kernels = list_units(events, lambda kind, _: kind == KERNEL)
+    copies = list_units(events, lambda kind, _: kind == COPY)
+    busy = list_units(events, lambda *_: True)
+    compute = list_units(events, lambda kind, talks: kind == KERNEL and not talks)
+    communication = list_units(events, lambda _, talks: talks)
     assert numbers["kernel_busy_ns"] == len(kernels)
     assert numbers["copy_busy_ns"] == len(copies)
     assert numbers["overlap_ns"] == len(kernels & copies)

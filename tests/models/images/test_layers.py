@@ -31,13 +31,13 @@ def random_values(network, seed=3):
     return values
 
 
-def images_of(channels=3, size=SIZE, seed=5):
+def make_images(channels=3, size=SIZE, seed=5):
     """[B, H, W, C]."""
     random = np.random.default_rng(seed)
     return random.standard_normal((BATCH, size, size, channels)).astype(np.float32)
 
 
-def ordered(images, data_format):
+def order_axes(images, data_format):
     return images if data_format == "NHWC" else images.transpose(0, 3, 1, 2)
 
 
@@ -57,7 +57,7 @@ def run(tf, body, values, images, data_format, dtype="float32"):
         return outputs, layers.moving, gradients
 
     tensors = tf.nest.map_structure(tf.constant, values)
-    images = tf.constant(ordered(images, data_format))
+    images = tf.constant(order_axes(images, data_format))
     outputs, moving, gradients = tf.nest.map_structure(
         lambda tensor: tensor.numpy(), compute(tensors, images)
     )
@@ -89,7 +89,7 @@ def assert_close(got, want, tolerance=2e-5):
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 def test_statistics_are_float32_for_every_dtype(tf, dtype, data_format):
     # In 16 bits, the variance of numbers with equal leading digits is lost.
-    images = 100 + images_of(2)
+    images = 100 + make_images(2)
     names = ("gamma", "beta", "moving_mean", "moving_variance")
     values = {name: np.ones(2, np.float32) for name in names}
 
@@ -107,7 +107,7 @@ def test_statistics_are_float32_for_every_dtype(tf, dtype, data_format):
     )
 
 
-def convolved(x, kernel, stride):
+def convolve(x, kernel, stride):
     """Return x convolved; with a stride, TensorFlow pads below and on the right."""
     before = 1 if stride == 1 else 0
     padded = np.pad(x, [(0, 0), (before, 1), (before, 1), (0, 0)])
@@ -121,7 +121,7 @@ def test_a_residual_block_agrees_with_its_paper(tf, data_format, channels):
     def body(layers, x):
         return own_networks.apply_residual_block(layers, x, channels)
 
-    images = images_of(6)
+    images = make_images(6)
     random = np.random.default_rng(1)
     values = {}
     for number, inputs in enumerate((6, channels)):
@@ -134,7 +134,7 @@ def test_a_residual_block_agrees_with_its_paper(tf, data_format, channels):
     means = {}
     x = images.astype(np.float64)
     for number in (0, 1):
-        x = convolved(x, values[f"conv_{number}/kernel"], stride if number == 0 else 1)
+        x = convolve(x, values[f"conv_{number}/kernel"], stride if number == 0 else 1)
         mean = x.mean((0, 1, 2))
         before = values[f"conv_{number}/moving_mean"]
         decay = layering.DECAY
@@ -160,7 +160,7 @@ def test_keras_normalization_on_the_fused_operator_trains_as_keras_own(
     from rnn_scaling.models.images import keras_applications
 
     axis = data_format.index("C")
-    x = tf.constant(ordered(2 * images_of(5) + 1, data_format))
+    x = tf.constant(order_axes(2 * make_images(5) + 1, data_format))
     results = []
     for is_fused in (False, True):
         layer = keras.layers.BatchNormalization(axis, momentum=0.9, scale=scale)
@@ -197,7 +197,7 @@ def test_layouts_share_weights_and_have_equal_outputs_and_gradients(tf, family):
         networks[name] = LayeredClassifier(body, config)
     assert networks["NHWC"].variables == networks["NCHW"].variables
     values = random_values(networks["NHWC"])
-    images = images_of(size=32 if family == "alexnet" else 16)
+    images = make_images(size=32 if family == "alexnet" else 16)
     results = {name: run(tf, body, values, images, name) for name in networks}
     outputs, moving, gradients = results["NHWC"]
     assert_close({"outputs": results["NCHW"][0]}, {"outputs": outputs}, 1e-5)

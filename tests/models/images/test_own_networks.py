@@ -5,8 +5,8 @@ import pytest
 
 from rnn_scaling.models.workload import make_first_values
 from rnn_scaling.models.workloads import WORKLOADS
-from tests.models.images.test_zoo import network_of
-from tests.models.test_images import traced_flops
+from tests.models.images.test_zoo import build_network
+from tests.models.test_images import count_flops
 
 
 @pytest.mark.usefixtures("as_built")
@@ -15,7 +15,7 @@ def test_the_loss_falls_and_the_graph_has_the_flops_of_the_table(
     tf, name, learning_rate
 ):
     batch_size = 4
-    network = network_of(name, "cifar10")
+    network = build_network(name, "cifar10")
     random = np.random.default_rng(1)
     images = tf.constant(random.uniform(-1, 1, (batch_size, 32, 32, 3)), tf.float32)
     labels = tf.constant(random.integers(0, 10, batch_size))
@@ -41,6 +41,6 @@ def test_the_loss_falls_and_the_graph_has_the_flops_of_the_table(
 
     graph = step.get_concrete_function().graph
     per_image = WORKLOADS[name].flops_per_sample({"dataset": "cifar10"})
-    assert traced_flops(graph) == per_image * batch_size
+    assert count_flops(graph) == per_image * batch_size
     losses = [float(step()) for _ in range(6)]
     assert losses[-1] < 0.8 * losses[0], losses

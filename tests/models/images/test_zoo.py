@@ -44,14 +44,14 @@ REPORTED = {
 
 
 @functools.cache
-def network_of(name, dataset):
+def build_network(name, dataset):
     options = {"model": name, "dataset": dataset}
     config = resolve(options).model
     return workloads.load(name).build(config, "CPU")
 
 
 @functools.cache
-def products_of(network):
+def count_products(network):
     """Return multiply-adds per image of each product; the first product reads the image."""
     import tensorflow
 
@@ -81,16 +81,16 @@ def counts_of(network):
         sum(math.prod(spec.shape) for spec in specs)
         for specs in (network.variables, network.moving)
     )
-    return trained, moving, sum(products_of(network))
+    return trained, moving, sum(count_products(network))
 
 
 @every_case
 def test_a_network_is_what_the_table_says(tf, name, dataset):
-    network = network_of(name, dataset)
+    network = build_network(name, dataset)
     entry = WORKLOADS[name]
     assert network.image_size == entry.image_sizes[dataset]
     assert network.num_classes == CLASSES[dataset]
-    first, *others = products_of(network)
+    first, *others = count_products(network)
     assert entry.flops_per_sample({"dataset": dataset}) == 4 * first + 6 * sum(others)
     assert entry.has_moving == bool(network.moving)
 
@@ -99,7 +99,7 @@ def test_a_network_is_what_the_table_says(tf, name, dataset):
 def test_a_network_has_the_published_numbers(tf, name):
     """Multiply-adds within 2 %, since they are published with two or three digits."""
     parameters, billions = PUBLISHED[name]
-    trained, moving, multiply_adds = counts_of(network_of(name, "imagenet"))
+    trained, moving, multiply_adds = counts_of(build_network(name, "imagenet"))
     assert trained + moving == parameters
     assert billions is None or multiply_adds == pytest.approx(billions * 1e9, rel=0.02)
 
@@ -109,7 +109,7 @@ def test_a_network_for_eleven_classes_has_the_reported_numbers(tf, monkeypatch, 
     monkeypatch.setattr(
         workloads, "find_image_size_and_classes", lambda *names: (32, 11)
     )
-    network = network_of.__wrapped__(name, "cifar10")
+    network = build_network.__wrapped__(name, "cifar10")
     trained, moving, _ = counts_of(network)
     assert trained + moving + 1 == REPORTED[name]
 
@@ -131,7 +131,7 @@ def test_the_document_has_these_numbers(tf):
         assert flops == pytest.approx(written, rel=0.06), name
         if name not in NAMES:
             continue
-        trained, moving, multiply_adds = counts_of(network_of(name, dataset))
+        trained, moving, multiply_adds = counts_of(build_network(name, dataset))
         digits = 0
         if multiply_adds < 1e8:
             digits = 3 if multiply_adds < 1e6 else 1

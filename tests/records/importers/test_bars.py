@@ -30,7 +30,7 @@ KERAS_2_LINES = "Epoch 1/1\n50/50 - 2s - loss: 0.5 - 2s/epoch - 40ms/step\n"
         # From the first drawing to the last: 36 steps.
         (
             "tqdm",
-            log_samples.raw("tqdm"),
+            log_samples.read_raw("tqdm"),
             36 / (40 / 33.0 - 4 / 33.09),
             0.012208806053248877 / 2,
         ),
@@ -72,7 +72,7 @@ def test_a_sweep_times_the_steps_of_a_bar_by_its_clock_and_else_reads_what_it_sh
     format = name.partition("_")[0]
     path = tmp_path / "log.txt"
     shown = read_run(path, format, items_per_step=8.0, arrivals=arrivals)
-    [row] = parse(format, log_samples.raw(name)).runs
+    [row] = parse(format, log_samples.read_raw(name)).runs
     assert shown.clock == "" and shown.rate == pytest.approx(8 * row.rate.value)
     assert "bursts" in shown.notes[-1], "and why its own clock did not do"
     evenly = [0.1 * k for k in range(len(lines))]

@@ -31,7 +31,7 @@ def log_of(operation_factor, ranks, redop="sum", root="-1", rows=((4096, 10.0),)
     return "".join(lines)
 
 
-def slower_than_staging(text):
+def list_slower_copies(text):
     """Return the values of each statement on slow peer-to-peer copies."""
     log = parse("p2p_bandwidth_latency", text)
     statements = slow_links.state_slow_links(log)
@@ -129,14 +129,14 @@ def test_each_table_of_a_log_has_its_own_operation():
 def test_peer_to_peer_is_compared_pair_by_pair(old, new, counts):
     text = (CASES / "p2p_slower.txt").read_text()
     assert old in text
-    values = slower_than_staging(text.replace(old, new))
+    values = list_slower_copies(text.replace(old, new))
     assert [(each["count"], each["total"]) for each in values] == counts
 
 
 def test_pairs_without_peer_access_are_left_out():
     head = "P2P Connectivity Matrix\n     D\\D     0     1\n     0 1 0\n     1 1 1\n"
     text = head + (CASES / "p2p_slower.txt").read_text()
-    [found] = slower_than_staging(text)
+    [found] = list_slower_copies(text)
     values = [found[name] for name in ("first", "second", "direct", "staged", "total")]
     assert values == [1, 0, 9.95, 20.91, 1]
 
@@ -147,7 +147,7 @@ def test_latencies_are_compared_by_the_gpus_clock():
     text += matrix.format("GPU", 12.0, 12.0) + matrix.format("CPU", 3.0, 3.0)
     text += "P2P=Enabled Latency (P2P Writes) Matrix (us)\n"
     text += matrix.format("GPU", 24.0, 24.0) + matrix.format("CPU", 9.0, 9.0)
-    [found] = slower_than_staging(text)
+    [found] = list_slower_copies(text)
     names = ("speed", "direct", "staged", "unit")
     assert [found[name] for name in names] == [0.5, 24, 12, "us"]
 

@@ -40,7 +40,7 @@ def test_every_format_has_a_sample():
     assert sorted(ALL) == NAMES
 
 
-def numbers_of(log):
+def read_numbers(log):
     """Return the JSON of all that a log contains, without the notes for users."""
     runs = []
     for run in log.runs:
@@ -60,9 +60,9 @@ def numbers_of(log):
 @pytest.mark.parametrize("name", [*NAMES, *(f"{log}.log" for log in REAL_LOGS)])
 def test_the_numbers_of_a_log_are_those_of_the_golden_file(name, is_golden):
     log = name.removesuffix(".log")
-    text = ALL[name] if name in ALL else log_samples.raw(log)
+    text = ALL[name] if name in ALL else log_samples.read_raw(log)
     reading = parse(REAL_LOGS[log] if name.endswith(".log") else name, text)
-    assert is_golden(f"imports/{name}.json", numbers_of(reading))
+    assert is_golden(f"imports/{name}.json", read_numbers(reading))
 
 
 @pytest.mark.parametrize("name", NAMES)

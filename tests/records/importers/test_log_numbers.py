@@ -22,7 +22,7 @@ NUMBERS = {
 }
 
 
-def matched(pattern, text, name="rate"):
+def match_number(pattern, text, name="rate"):
     """Return the group's number and its fault."""
     match = log_numbers.compile_pattern(pattern).search(text)
     number = log_numbers.parse_number(log_numbers.number_text(match, name))
@@ -32,8 +32,8 @@ def matched(pattern, text, name="rate"):
 @pytest.mark.parametrize("text, value", NUMBERS.items())
 def test_every_number_is_read_whole_or_refused(text, value):
     line = f"lr 1e-3 words/s: {text} loss 2"
-    assert matched(TOKEN, line) == (pytest.approx(value), "")
-    assert "{number} reads any number" in matched(PLAIN, line)[1]
+    assert match_number(TOKEN, line) == (pytest.approx(value), "")
+    assert "{number} reads any number" in match_number(PLAIN, line)[1]
 
 
 @pytest.mark.parametrize(
@@ -42,7 +42,7 @@ def test_every_number_is_read_whole_or_refused(text, value):
 )
 def test_what_follows_a_number_is_not_taken_for_a_part_of_it(text, value):
     for pattern in (PLAIN, TOKEN):
-        assert matched(pattern, f"words/s: {text}, 300 words") == (value, "")
+        assert match_number(pattern, f"words/s: {text}, 300 words") == (value, "")
 
 
 @pytest.mark.parametrize(
@@ -61,7 +61,7 @@ def test_what_follows_a_number_is_not_taken_for_a_part_of_it(text, value):
     ],
 )
 def test_a_part_of_a_number_is_refused(pattern, line, name):
-    assert f"the group {name} reads " in matched(pattern, line, name)[1]
+    assert f"the group {name} reads " in match_number(pattern, line, name)[1]
 
 
 @pytest.mark.parametrize(
@@ -75,7 +75,7 @@ def test_a_part_of_a_number_is_refused(pattern, line, name):
     ],
 )
 def test_a_separator_that_the_pattern_asks_for_is_none_of_a_number(pattern, line, name):
-    assert matched(pattern, line, name)[1] == ""
+    assert match_number(pattern, line, name)[1] == ""
 
 
 @pytest.mark.parametrize("bracket", ["(", "(?:", "(?=", "[", "(?P<rate>"])

@@ -20,7 +20,7 @@ def submission(tmp_path, logs):
     return [place / name for name in logs]
 
 
-def options_of(*paths):
+def read_options(*paths):
     """Return the options of the run in the only log of these files."""
     logs, errors = importing.read_files(paths, Terms())
     assert not errors
@@ -32,28 +32,28 @@ def options_of(*paths):
 
 def test_mlperfs_devices_and_platform_come_from_the_systems_description(tmp_path):
     [path] = submission(tmp_path, {"result_0.txt": real_logs.GNMT_MLPERF})
-    assert "num_devices" not in options_of(path)
+    assert "num_devices" not in read_options(path)
     system = tmp_path / "systems/dgx1.json"
     system.parent.mkdir()
     system.write_text(real_logs.MLPERF_SYSTEM)
-    assert options_of(path)["num_devices"] == 8
+    assert read_options(path)["num_devices"] == 8
     elsewhere = system.rename(tmp_path / "any.json")
     # The description's file name differs from the system in the log's path.
-    assert "num_devices" not in options_of(path, elsewhere)
+    assert "num_devices" not in read_options(path, elsewhere)
     free = tmp_path / "any.log"
     lines = real_logs.GNMT_MLPERF.splitlines(keepends=True)
     free.write_text(
         "".join(each for each in lines if "submission_platform" not in each)
     )
     own = {"num_devices": 8, "machine": "dgx1_ngc20.06_pytorch"}
-    assert own.items() <= options_of(free, elsewhere).items()
+    assert own.items() <= read_options(free, elsewhere).items()
     other = tmp_path / "dgx1.json"
     other.write_text(real_logs.MLPERF_SYSTEM.replace('"8"', '"4"'))
     # The log's path selects one of two descriptions.
-    assert options_of(path, elsewhere, other)["num_devices"] == 4
+    assert read_options(path, elsewhere, other)["num_devices"] == 4
     system.write_text(real_logs.MLPERF_SYSTEM)
     # The one at its own place comes first.
-    assert options_of(path, other)["num_devices"] == 8
+    assert read_options(path, other)["num_devices"] == 8
 
 
 @pytest.mark.parametrize(
@@ -150,7 +150,7 @@ def test_mlperf_of_older_releases():
 SUCCESS = {"success": True}
 
 
-def old_run(*events, stop=SUCCESS):
+def read_old_run(*events, stop=SUCCESS):
     """Return the run of a log of release 0.5.
 
     Args:
@@ -176,7 +176,7 @@ def test_epochs_of_release_0_5_count_from_0_and_their_evaluations_are_left_out()
         accuracy = {"epoch": epoch, "value": 9}
         events.append((120 + 110 * epoch, "eval_accuracy", accuracy))
         events.append((120 + 110 * epoch, "eval_stop", None))
-    run = old_run(*events)
+    run = read_old_run(*events)
     assert run["Epochs"] == 2
     assert run["Trained samples"] == 2000
     assert run["Mean throughput (samples/s)"] == pytest.approx(10, rel=0.05)
@@ -192,7 +192,7 @@ def test_epochs_of_release_0_5_count_from_0_and_their_evaluations_are_left_out()
     ],
 )
 def test_samples_of_an_epoch_of_release_0_5(sizes, samples):
-    run = old_run(
+    run = read_old_run(
         *((2, key, value) for key, value in sizes),
         (10, "train_epoch", 0),
         (20, "eval_start", None),
@@ -216,4 +216,4 @@ def test_samples_of_an_epoch_of_release_0_5(sizes, samples):
 def test_success_of_release_0_5(stop, quality, status):
     target = (2, "eval_target", 21.8)
     accuracy = (3, "eval_accuracy", {"epoch": 0, "value": quality})
-    assert old_run(target, accuracy, stop=stop)["Status"] == status
+    assert read_old_run(target, accuracy, stop=stop)["Status"] == status

@@ -62,7 +62,7 @@ for line_name, (_, sample_line) in PATTERN_LINES.items():
 SWEEP_LOGS |= PROGRESS_LINES
 
 
-def mutated_texts(text):
+def mutate_texts(text):
     """Yield the text with one or all of its numbers replaced by an extreme.
 
     At most PLACES places per text, spread evenly, because samples repeat their lines.
@@ -111,7 +111,7 @@ def test_an_extreme_number_in_any_place_of_a_sweeps_log_is_read_or_refused(
     formats = "auto"
     if name in PATTERN_LINES:
         formats = f"regex:{PATTERN_LINES[name][0]}"
-    for text in mutated_texts(SWEEP_LOGS[name]):
+    for text in mutate_texts(SWEEP_LOGS[name]):
         read_like_a_sweep(tmp_path / "log.txt", text, formats)
 
 
@@ -120,7 +120,7 @@ def test_import_log_reads_or_refuses_an_extreme_number_in_any_place(
     tmp_path, capsys, name
 ):
     path = tmp_path / "log.txt"
-    for text in mutated_texts(ALL[name]):
+    for text in mutate_texts(ALL[name]):
         path.write_text(text)
         status = import_log.main([str(path), f"--format={name}"])
         assert status in (0, 1), text

@@ -78,7 +78,7 @@ NOTHING = [
 ]
 
 
-def unit_of(marked):
+def find_marked_unit(marked):
     """Return the unit of the number between the last < and the > behind it."""
     match = re.search(r"<([\d.,]+)>", marked)
     line = marked[: match.start()] + match[1] + marked[match.end() :]
@@ -98,13 +98,13 @@ CASES = [
 @pytest.mark.parametrize("kind, time_units, lines", CASES)
 def test_the_kind_and_the_unit_of_a_number_are_recognised(kind, time_units, lines):
     for marked in lines:
-        unit = unit_of(marked)
+        unit = find_marked_unit(marked)
         assert (unit.kind, unit.time_unit in time_units) == (kind, True), marked
 
 
 @pytest.mark.parametrize("marked", NOTHING)
 def test_text_without_a_unit_is_not_read_as_a_unit(marked):
-    assert unit_of(marked) is None
+    assert find_marked_unit(marked) is None
 
 
 @pytest.mark.parametrize(
@@ -120,7 +120,7 @@ def test_text_without_a_unit_is_not_read_as_a_unit(marked):
     ],
 )
 def test_a_prefix_belongs_to_the_unit(marked, prefix):
-    assert unit_of(marked).prefix == prefix
+    assert find_marked_unit(marked).prefix == prefix
 
 
 def read(tmp_path, text, pattern, **terms):

@@ -113,7 +113,7 @@ def test_a_bad_line_leaves_the_rest(name, old, new, reason):
     assert rates(log)[-1] == rates(parse(name, good))[-1]
 
 
-def header(more):
+def make_log(more):
     """Return the log of a run on four GPUs with additional lines in its header."""
     return (
         "TensorFlow:  1.15\nModel:       vgg16\nBatch size:  256 global\n"
@@ -133,7 +133,7 @@ def header(more):
     ],
 )
 def test_every_option_of_the_header_is_an_option_of_the_record(here, there):
-    one, other = runs("tf_cnn_benchmarks", header(here) + header(there))
+    one, other = runs("tf_cnn_benchmarks", make_log(here) + make_log(there))
     assert one.options != other.options
 
 
@@ -142,14 +142,14 @@ def test_every_option_of_the_header_is_an_option_of_the_record(here, there):
 )
 def test_options_that_only_the_command_line_names(option):
     command = "+ python tf_cnn_benchmarks.py --num_gpus=4 --display_every 10"
-    text = f"{command} {option} 2>&1 | tee log\n{header('')}{command}\n{header('')}"
+    text = f"{command} {option} 2>&1 | tee log\n{make_log('')}{command}\n{make_log('')}"
     one, other = runs("tf_cnn_benchmarks", text)
     assert len(one.options) == len(other.options) + 1
     assert not {"num_gpus", "display_every"} & one.options.keys()
 
 
 def test_a_default_that_only_one_release_prints_is_no_option():
-    text = header("") + header("Optimizer:   sgd\nNUMA bind:   False\n")
+    text = make_log("") + make_log("Optimizer:   sgd\nNUMA bind:   False\n")
     plain, printed = runs("tf_cnn_benchmarks", text)
     assert plain.options == printed.options
 

@@ -11,7 +11,7 @@ SPOILED_ROWS = [list(row) for row in ROWS]
 SPOILED_ROWS[2][4] = "9.99"
 
 
-def tables_of(text):
+def read_tables(text):
     return list(text_tables.find_tables("x", enumerate(text.splitlines(), 1)))
 
 
@@ -29,7 +29,7 @@ def test_every_form_has_the_same_findings(tmp_path, name):
 
 
 def test_html_spans_and_two_header_lines():
-    [table] = tables_of(
+    [table] = read_tables(
         "<table><tr><th rowspan=2>GPUs</th><th colspan=2>img/s</th></tr>"
         "<tr><th>a</th><th>b</th></tr><tr><td>1</td><td>10</td><td>20</td></tr>"
         "<tr><td>2</td><td>19</td><td>39</td></tr></table>"
@@ -98,7 +98,7 @@ NCCL = """\
 
 
 def test_output_of_nccl_tests():
-    [table] = tables_of(NCCL)
+    [table] = read_tables(NCCL)
     assert table.header[5:9] == ("time", "algbw", "busbw", "#wrong")
     assert len(table.rows) == 2
 
@@ -118,7 +118,7 @@ def test_csv_below_comments_and_within_text(name, start, tmp_path):
 @pytest.mark.parametrize("gap", ["|", '"|'])
 def test_cells_of_groups_are_filled_downwards(gap):
     """Fill cells that are empty or have a ditto mark."""
-    [table] = tables_of(
+    [table] = read_tables(
         "|batch|dtype|GPUs|samples/s|\n|-|-|-|-|\n|128|fp32|1|5210.40|\n"
         f"|{gap}{gap}2|8120.10|\n|{gap}fp16|1|7000.20|\n|256|fp32|1|5910.00|"
     )

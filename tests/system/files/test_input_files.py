@@ -8,7 +8,7 @@ import socket
 import pytest
 
 from rnn_scaling.system.files import input_files
-from tests.support.mutations import valid_json
+from tests.support.mutations import parse_json
 from tests.support.paths import ROOT
 
 
@@ -160,7 +160,7 @@ def test_json_within_the_limits_is_what_it_says():
 
 def test_what_is_printed_as_json_is_json_whatever_the_numbers():
     content = {"a": [1.5, math.nan, (math.inf, {"b": -math.inf})], "c": "é"}
-    assert valid_json(input_files.format_json(content)) == {
+    assert parse_json(input_files.format_json(content)) == {
         "a": [1.5, None, [None, {"b": None}]],
         "c": "é",
     }

@@ -6,8 +6,8 @@ import pytest
 
 from rnn_scaling.reports import table
 from rnn_scaling.system.files.markdown import format_cell, format_table
-from tests.support.records import changed
-from tests.support.scaling_runs import of, timed
+from tests.support.records import change_record
+from tests.support.scaling_runs import make_timed_run, summarise_records
 
 
 def test_padded_columns_line_up_with_numbers_to_the_right():
@@ -42,8 +42,10 @@ def test_texts_of_records_are_no_html_and_no_links_in_a_report():
     runs = []
     for k in (1, 2):
         config = {"trainer": evil, "hidden": evil, "num_devices": 1, "x": k}
-        runs.append(changed(timed(1, 100 + k), config=config, **parts))
-    made = table.format_text(of([*runs, changed(runs[0], environment={"cpu": "B"})]))
+        runs.append(change_record(make_timed_run(1, 100 + k), config=config, **parts))
+    made = table.format_text(
+        summarise_records([*runs, change_record(runs[0], environment={"cpu": "B"})])
+    )
     assert "&lt;img" in made and not re.search(r"<(?!!--)|\]\(|\]:|://", made)
     lines = [line for line in made.splitlines() if line.startswith("|")]
     cells = {line.replace("\\|", "").count("|") for line in lines}

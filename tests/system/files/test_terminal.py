@@ -27,7 +27,7 @@ class Terminal(io.StringIO):
         return True
 
 
-def drawn(stream):
+def list_drawn(stream):
     return [text.strip() for text in stream.getvalue().split("\r") if text.strip()]
 
 
@@ -36,9 +36,9 @@ def test_a_bar_without_redraw_is_drawn_seldom():
     board = Board(1000, LAYOUT, stream=stream, mininterval=3600)
     for position in range(1, 1000):
         board.move(position, redraw=False)
-    assert len(drawn(stream)) == 1
+    assert len(list_drawn(stream)) == 1
     board.move(redraw=True)
-    assert drawn(stream)[-1].startswith("[999/1000]")
+    assert list_drawn(stream)[-1].startswith("[999/1000]")
 
 
 def test_live_rates_have_three_digits_at_least():
@@ -67,8 +67,8 @@ def test_a_run_shows_its_rate_as_a_bar_or_as_a_line_every_few_seconds():
     )
     first.batch(0.5, 1, 2.5)  # It compiled, so the time left is unknown.
     assert late.getvalue() == "warm-up: 1/4 batches, 2.00 words/s, loss 2.5\n"
-    assert drawn(bar)[0].startswith("warm-up |")
-    assert "0/4 batches, compiling, " in drawn(bar)[0]
+    assert list_drawn(bar)[0].startswith("warm-up |")
+    assert "0/4 batches, compiling, " in list_drawn(bar)[0]
     assert silent.getvalue() == ""
 
 
@@ -109,7 +109,7 @@ def test_a_narrow_terminal_keeps_the_devices_of_a_run():
     assert display.fit(["2 min left"], 5) == "2 min left"
 
 
-def fitted(text, width, monkeypatch):
+def fit_lines(text, width, monkeypatch):
     monkeypatch.setenv("COLUMNS", str(width))
     stream = Terminal()
     print_fitted(text, stream)
@@ -129,7 +129,7 @@ A sentence that is somewhat longer than the line is broken between its words.
 
 
 def test_a_table_fits_the_terminal_and_a_command_stays_whole(monkeypatch):
-    assert fitted(TABLE, 56, monkeypatch) == [
+    assert fit_lines(TABLE, 56, monkeypatch) == [
         "### a title",
         "                         Processing speed",
         "Series                          (words/s)  Speedup ratio",
@@ -142,7 +142,9 @@ def test_a_table_fits_the_terminal_and_a_command_stays_whole(monkeypatch):
         "broken between its words.",
         "",
     ]
-    assert fitted(TABLE, 200, monkeypatch)[:6] == fitted(TABLE, 120, monkeypatch)[:6]
+    assert (
+        fit_lines(TABLE, 200, monkeypatch)[:6] == fit_lines(TABLE, 120, monkeypatch)[:6]
+    )
 
 
 def test_a_table_of_any_form_loses_no_number(monkeypatch):
@@ -154,7 +156,7 @@ def test_a_table_of_any_form_loses_no_number(monkeypatch):
             cells.append([f"{draw.random():.3f} ± 0.1" for _ in size])
         titles = ("a", "Devices", "Total time to process (s)")
         head = [draw.choice(titles) for _ in size]
-        lines = fitted(
+        lines = fit_lines(
             format_table(head, cells), width := draw.randint(30, 120), monkeypatch
         )
         assert max(map(len, lines)) <= width
@@ -172,7 +174,7 @@ def test_a_terminal_shows_what_markdown_escapes():
     assert "http://e [a](b)" in stream.getvalue()
 
 
-def shown_on_a_terminal(command, columns):
+def show_on_terminal(command, columns):
     """Return what a process prints on a terminal of a given width."""
     shell = {name: text for name, text in os.environ.items() if name != "COLUMNS"}
     reader, terminal = pty.openpty()
@@ -220,7 +222,7 @@ entry.leave(print_widths)
 def test_columns_overrides_the_terminal_and_a_bad_size_means_80():
     widths = {"50:": 50, "120:": 120, "200:50": 50}
     widths |= {"120:wide": 120, "120:0": 120, "0:": 80}
-    shown = shown_on_a_terminal(["-c", PRINT_WIDTHS, *widths], 90)
+    shown = show_on_terminal(["-c", PRINT_WIDTHS, *widths], 90)
     assert [int(line) for line in shown.split()] == list(widths.values())
 
 

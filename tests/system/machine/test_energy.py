@@ -35,7 +35,7 @@ def zone(root, name, of, value):
     return folder / "energy_uj"
 
 
-def measured(root, change=lambda: None, gpu_ids=()):
+def measure_energy(root, change=lambda: None, gpu_ids=()):
     meter = EnergyMeter(f"{root}/")
     meter.find(gpu_ids)
     meter.start()
@@ -62,7 +62,7 @@ def test_packages_and_their_memory_count_and_parts_of_packages_do_not(tmp_path):
         dram.write_text("70005")
         second.write_text("90")  # it wrapped around
 
-    found = measured(tmp_path, change)
+    found = measure_energy(tmp_path, change)
     assert found["joules"] == pytest.approx(
         {"package-0": 0.4, "package-0 dram": 0.07, "package-1": 1e-4}
     )
@@ -86,14 +86,14 @@ def test_a_counter_that_wraps_around_twice_is_seen_by_the_thread(tmp_path, monke
         "_number",
         lambda path: RANGE if path.name.startswith("max") else read(path),
     )
-    found = measured(tmp_path, lambda: passed.wait(20))
+    found = measure_energy(tmp_path, lambda: passed.wait(20))
     assert found["joules"] == pytest.approx({"package-0": 0.7 + 0.6 + 0.6})
 
 
 def test_what_is_not_readable_or_is_lost_is_named(tmp_path):
     zone(tmp_path, "intel-rapl:0", "package-0", None)
     lost = zone(tmp_path, "intel-rapl:1", "package-1", 7)
-    found = measured(tmp_path, lambda: lost.write_text("?"))
+    found = measure_energy(tmp_path, lambda: lost.write_text("?"))
     assert found["joules"] == {}
     assert found["not_measured"] == {
         "package-0": energy.NEEDS_ROOT,
@@ -119,7 +119,7 @@ def test_gpus_count_in_millijoules_and_those_of_the_run_alone(tmp_path, monkeypa
         gpus[2]["energy"] += 9_000
 
     monkeypatch.setattr(nvml, "start", lambda: api)
-    found = measured(tmp_path, change, gpu_ids=["0", "GPU-1"])
+    found = measure_energy(tmp_path, change, gpu_ids=["0", "GPU-1"])
     assert found["joules"] == {"GPU 1": 2.5} and api.down == 1
     assert found["not_measured"] == {
         "GPU 0": energy.NO_COUNTER,
@@ -129,7 +129,10 @@ def test_gpus_count_in_millijoules_and_those_of_the_run_alone(tmp_path, monkeypa
 
 def test_without_counters_there_is_nothing(tmp_path, monkeypatch):
     monkeypatch.setattr(nvml, "start", lambda: None)
-    assert measured(tmp_path) is None and measured(tmp_path, gpu_ids=["0"]) is None
+    assert (
+        measure_energy(tmp_path) is None
+        and measure_energy(tmp_path, gpu_ids=["0"]) is None
+    )
     zone(tmp_path, "intel-rapl:0", "package-0", 7)
     never_warm = EnergyMeter(root=f"{tmp_path}/")
     never_warm.find([])

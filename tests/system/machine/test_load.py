@@ -121,7 +121,7 @@ class Machine:
         return WindowMeter([0, 1], 2, self.sample, clock, clock)
 
 
-def measured_windows(machine, batches):
+def measure_windows(machine, batches):
     """Return (batches, share of others) of each window of (seconds, share) batches."""
     meter = machine.meter()
     for number, (seconds, share) in enumerate(batches, 1):
@@ -143,19 +143,19 @@ def measured_windows(machine, batches):
 def test_windows_are_whole_batches_of_half_a_second(num_batches, batch_s, expected):
     # Half of the last digit, so that rounding does not decide when a window is over.
     batches = [(batch_s + 1e-9, 0.0)] * num_batches
-    windows = measured_windows(Machine(), batches)
+    windows = measure_windows(Machine(), batches)
     assert [count for count, _ in windows] == expected
 
 
 def test_a_window_has_the_load_of_its_own_batches():
     batches = [(0.26, 0.0)] * 2 + [(0.26, 0.5)] * 2 + [(0.26, 0.0), (0.26, 0.25)]
-    windows = measured_windows(Machine(), batches)
+    windows = measure_windows(Machine(), batches)
     assert windows == [(2, 0.0), (2, 0.5), (2, 0.125)]
 
 
 def test_a_slow_reading_makes_the_windows_longer():
     """Reading the load takes at most a hundredth of the time."""
-    windows = measured_windows(Machine(sample_s=0.02), [(0.25, 0.0)] * 32)
+    windows = measure_windows(Machine(sample_s=0.02), [(0.25, 0.0)] * 32)
     assert [count for count, _ in windows] == [8, 8, 8, 8]
 
 

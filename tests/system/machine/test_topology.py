@@ -19,7 +19,7 @@ from tests.support.paths import GOLDEN
 EXPECTED = GOLDEN / "topo"
 
 
-def golden(name):
+def read_golden(name):
     return topology.parse((EXPECTED / f"{name}.txt").read_text())
 
 
@@ -31,7 +31,7 @@ def golden(name):
     ],
 )
 def test_groups_of_real_machines(name, groups):
-    result = topology.group_gpus(golden(name))
+    result = topology.group_gpus(read_golden(name))
     assert result == groups and list(result) == list(groups)
 
 
@@ -47,7 +47,7 @@ def test_groups_of_real_machines(name, groups):
     ],
 )
 def test_best_subsets_of_real_machines(name, count, worst, equal, first):
-    best = topology.find_best_subsets(golden(name), count)
+    best = topology.find_best_subsets(read_golden(name), count)
     assert best.worst == worst
     assert best.count == equal
     assert best.subsets[0] == first
@@ -164,7 +164,7 @@ def test_read_parses_what_nvidia_smi_prints(four_gpus):
 
 
 def test_text_has_the_matrix_the_groups_and_the_best_subsets():
-    lines = topology.format_text(golden("a6000")).splitlines()
+    lines = topology.format_text(read_golden("a6000")).splitlines()
     assert [line.split() for line in lines[2:6]] == [
         ["GPU0", "GPU1", "GPU2", "CPUs", "NUMA", "node"],
         ["GPU0", "X", "NV4", "NODE", "0-31,64-95", "0"],

@@ -15,7 +15,7 @@ from rnn_scaling.sweeps import failure
 from rnn_scaling.sweeps.estimate import make_user_limit
 from rnn_scaling.system.processes import process
 from rnn_scaling.system.processes.process import Task
-from tests.support.faults import alive, jump, wait_until
+from tests.support.faults import is_alive, jump_clock, wait_until
 from tests.support.paths import ROOT
 from tests.support.python import python
 
@@ -57,7 +57,7 @@ def test_the_last_line_before_the_end_is_read(tmp_path):
     def on_line(line):
         if line and line.isdigit():
             go.touch()
-            wait_until(lambda: not alive(int(line)), "the child has ended")
+            wait_until(lambda: not is_alive(int(line)), "the child has ended")
 
     code = f"""
 import os, sys, time
@@ -74,7 +74,7 @@ def test_closed_stderr_does_not_end_the_wait():
 
 
 def test_the_limit_ends_the_group_even_if_it_ignores_signals(tmp_path, monkeypatch):
-    jump(monkeypatch, lambda: (tmp_path / "pids").exists())
+    jump_clock(monkeypatch, lambda: (tmp_path / "pids").exists())
     monkeypatch.setattr(process, "TIMEOUT_GRACE_S", 0.2)
     code = f"""
 import os, signal, subprocess, time
@@ -87,7 +87,7 @@ time.sleep(600)
     ended = run(code, timeout_s=1000.0)
     assert ended.timed_out and ended.returncode == -signal.SIGKILL
     for pid in map(int, (tmp_path / "pids").read_text().split()):
-        wait_until(lambda pid=pid: not alive(pid), f"{pid} is gone")
+        wait_until(lambda pid=pid: not is_alive(pid), f"{pid} is gone")
 
 
 def test_processes_that_a_child_leaves_in_its_group_are_killed(tmp_path):
@@ -97,7 +97,7 @@ open({str(tmp_path / "pid")!r}, "w").write(str(subprocess.Popen(["sleep", "600"]
 """
     assert run(code).returncode == 0
     pid = int((tmp_path / "pid").read_text())
-    wait_until(lambda: not alive(pid), "the grandchild is gone")
+    wait_until(lambda: not is_alive(pid), "the grandchild is gone")
 
 
 def test_a_child_dies_with_its_parent():
@@ -111,11 +111,11 @@ def test_a_child_dies_with_its_parent():
         [sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, cwd=ROOT
     )
     child = int(parent.stdout.readline())
-    assert alive(child)
+    assert is_alive(child)
     parent.kill()
     parent.wait()
     parent.stdout.close()
-    wait_until(lambda: not alive(child), "the child is gone")
+    wait_until(lambda: not is_alive(child), "the child is gone")
 
 
 def test_a_child_whose_parent_died_before_its_launch_does_not_start(tmp_path):
@@ -149,7 +149,7 @@ def test_a_group_ends_with_its_program(tmp_path, end):
         os.kill(leader if end == "kill" else parent.pid, signal.SIGKILL)
     parent.wait()
     for pid in (leader, grandchild):
-        wait_until(lambda pid=pid: not alive(pid), f"{pid} is gone")
+        wait_until(lambda pid=pid: not is_alive(pid), f"{pid} is gone")
 
 
 @pytest.mark.parametrize(
@@ -300,7 +300,7 @@ def test_all_end_when_the_last_cannot_be_started(tmp_path):
         process.run_together([started, started, last], 0.0)
     if (tmp_path / "pid").exists():
         pid = int((tmp_path / "pid").read_text() or 0)
-        assert not pid or not alive(pid)
+        assert not pid or not is_alive(pid)
 
 
 def test_ctrl_c_ends_the_first_child_before_the_others(tmp_path):

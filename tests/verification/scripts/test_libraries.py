@@ -15,7 +15,7 @@ class Schedule:
         return count
 
 
-def replacement(original, *args):
+def replace_result(original, *args):
     return 10 * original(*args)
 
 
@@ -30,7 +30,7 @@ def module(monkeypatch):
 
 
 def test_a_function_is_replaced_once_when_its_module_is_imported(module, monkeypatch):
-    watched = libraries.Libraries({"step": replacement, "clip": replacement})
+    watched = libraries.Libraries({"step": replace_result, "clip": replace_result})
     watched.watch()
     assert module.clip(-3) == 3
     monkeypatch.setitem(sys.modules, "a_library", module)
@@ -43,6 +43,6 @@ def test_a_function_is_replaced_once_when_its_module_is_imported(module, monkeyp
 def test_a_version_without_the_function_stays_as_it_is(module, monkeypatch):
     del module.Schedule
     monkeypatch.setitem(sys.modules, "a_library", module)
-    watched = libraries.Libraries({"step": replacement, "clip": replacement})
+    watched = libraries.Libraries({"step": replace_result, "clip": replace_result})
     watched.watch()
     assert module.clip(-3) == 30

@@ -13,12 +13,12 @@ def runs():
     return Recorded().runs()
 
 
-def joint(runs):
+def make_joint_batches(runs):
     return samples.JointBatches(runs["parallel"], runs["serial"])
 
 
 def test_the_batches_of_all_ranks_are_joined(runs):
-    steps = joint(runs).steps()
+    steps = make_joint_batches(runs).steps()
     assert [batch for ((_, batch),) in steps] == [
         [0, 1, 2, 3],
         [4, 5, 6, 7],
@@ -39,7 +39,7 @@ def test_batches_that_a_script_discards_as_an_epoch_ends_are_not_joined(runs):
         first, second, _ = rank["steps"]
         second["reads"][0]["epoch"] = 1
         second["reads"].insert(0, first["reads"][0])
-    (first,), (second,), _ = joint(runs).steps()
+    (first,), (second,), _ = make_joint_batches(runs).steps()
     assert first == (0, [0, 1, 2, 3])
     assert second == (1, [4, 5, 6, 7])
 
@@ -68,7 +68,7 @@ def test_ranks_may_only_leave_out_samples_for_a_reason(
         for step in rank["steps"]:
             step["reads"][0]["samples"] = [0] * 4
     left_out = samples.leaves_out_too_many(
-        missing, runs["parallel"], runs["serial"], joint(runs)
+        missing, runs["parallel"], runs["serial"], make_joint_batches(runs)
     )
     assert left_out is is_wrong
 
@@ -109,7 +109,7 @@ def test_shards_with_their_own_numbers_are_recognised_by_content(runs):
         facts["epoch"] = [[0, 1], [2, 3], [4, 5]]
         for number, step in enumerate(record["steps"]):
             step["reads"][0]["samples"] = [2 * number, 2 * number + 1]
-    found = joint(runs)
+    found = make_joint_batches(runs)
     assert found.is_known
     ((_, first),) = found.steps()[0]
     assert first == [0, 1, 6, 7]
@@ -121,12 +121,12 @@ def test_another_loader_than_the_one_of_one_process_is_unknown(runs):
     for step in runs["serial"]["ranks"][0]["steps"]:
         step["reads"][0]["loader"] = 1
     runs["serial"]["ranks"][0]["end"]["loaders"] *= 2
-    assert not joint(runs).is_known
+    assert not make_joint_batches(runs).is_known
 
 
 def test_a_batch_without_numbers_is_unknown(runs):
     runs["parallel"]["ranks"][1]["steps"][0]["reads"][0]["samples"] = None
-    assert not joint(runs).is_known
+    assert not make_joint_batches(runs).is_known
 
 
 @pytest.mark.parametrize(

@@ -132,7 +132,7 @@ other = torch.optim.Adam([model.bias], lr=0.1)""",
 )
 
 
-def gathering(script):
+def gather_losses(script):
     """Let each rank compute the loss of all ranks, with gradients of its own part."""
     text = script.replace(
         "torch.nn.functional.mse_loss(model(inputs), targets)",
@@ -347,9 +347,9 @@ LEFT_OUT = ("in model.parameters():", "in [model.weight]:")
             (".backward()", ".mul(dist.get_world_size()).backward()"),
             "summed",
         ),
-        (gathering(SCRIPT), ("", ""), "values-without-gradient"),
+        (gather_losses(SCRIPT), ("", ""), "values-without-gradient"),
         (AUGMENTED, ("", ""), None),
-        (gathering(AUGMENTED), ("", ""), "values-without-gradient"),
+        (gather_losses(AUGMENTED), ("", ""), "values-without-gradient"),
         (AUGMENTED, ("50 + dist.get_rank()", "50"), "equal-noise"),
         (NOISY_BY_EPOCH, ("", ""), None),
         (PARAMETERS_ONLY, ("", ""), None),

@@ -308,7 +308,7 @@ def test_a_build_tests_and_drops_what_is_old(tf, copied, monkeypatch, capsys):
     names = sorted(path.name for path in copied.parent.iterdir())
     assert names == [copied.name, f"{copied.name}.{best}.tested"]
     identity = operators.library.identify(copied)
-    kept = operators.library.result_file(copied, best)
+    kept = operators.library.find_result_file(copied, best)
     operators.library.write_result(kept, identity, "losses differ")
     operators.test.cache_clear()
     line = build_says(monkeypatch, copied.parent, capsys, CC="false")

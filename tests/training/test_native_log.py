@@ -60,5 +60,5 @@ def test_an_end_without_a_crash_shows_nothing_and_leaves_no_process():
 
 
 def test_a_user_who_sets_the_level_sees_everything():
-    done = run("print(repr(log.tail()))", TF_CPP_MIN_LOG_LEVEL="0")
+    done = run("print(repr(log.read_tail()))", TF_CPP_MIN_LOG_LEVEL="0")
     assert done.stderr.count("chatter") == 30 and done.stdout == "''\n"

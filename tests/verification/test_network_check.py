@@ -141,7 +141,7 @@ def test_a_place_without_dropout_and_equal_places_are_named(monkeypatch):
         return x if skipped and skipped.pop() is None else real(x, rate, seed, stream)
 
     with monkeypatch.context() as patch:
-        patch.setattr(transformer.multi_head, "feed_forward", mark)
+        patch.setattr(transformer.multi_head, "apply_feed_forward", mark)
         patch.setattr(stacks, "drop", drop)
         assert dropout_faults(TRANSFORMER) == ["network-dropout-places"]
     with monkeypatch.context() as patch:
@@ -198,7 +198,7 @@ def test_padding_that_is_attended_to_is_a_wrong_attention(tf, monkeypatch):
 @pytest.mark.parametrize(
     ("module_name", "name", "place"),
     [
-        ("cross_entropy", "word_weights", "loss"),
+        ("cross_entropy", "compute_word_weights", "loss"),
         ("encoders.block_lstm", "_compute_large_products", "gradient of src_embedding"),
         ("encoders.block_lstm", "_run_block", "outputs of lstm cells"),
     ],

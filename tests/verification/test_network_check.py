@@ -125,7 +125,7 @@ def test_a_place_without_dropout_and_equal_places_are_named(monkeypatch):
     from rnn_scaling.models import stacks, transformer
 
     real = stacks.drop
-    feed_forward = transformer.multi_head.feed_forward
+    feed_forward = transformer.multi_head.apply_feed_forward
     with monkeypatch.context() as patch:
         patch.setattr(
             stacks, "drop", lambda x, rate, seed, stream: real(x, rate, seed, 0)

@@ -9,7 +9,7 @@ the mapping that `inspect` gets.
 
 import dataclasses
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from rnn_scaling.analysis.grouping import group_by
@@ -30,7 +30,6 @@ from rnn_scaling.records.step_parts import (
     CONTROL_FLOW,
     KERNEL_COUNTS,
     Graph,
-    KernelCounts,
     Trace,
 )
 
@@ -121,45 +120,76 @@ class Inspection:
     left_out: tuple[Statement, ...]
 
 
+@dataclasses.dataclass(frozen=True)
+class _TracedRun:
+    """A run with counts, and the key of its group."""
+
+    name: str
+    record: RunRecord
+    counts: StepCounts
+    group_key: Hashable
+
+    @property
+    def has_varying_lengths(self) -> bool:
+        return has_varying_lengths(self.record.options)
+
+
 def inspect(records: Mapping[str, RunRecord]) -> Inspection:
     """Return the counts of traced runs, given by name."""
-    # The key is whether the lengths of batches vary.
-    differences: dict[bool, list[Statement]] = {False: [], True: []}
-    traced: list[tuple[str, StepCounts]] = []
-    keys = []
-    left_out = [_explain_missing_counts(name, run) for name, run in records.items()]
+    left_out = []
+    traced_runs = []
     for name, record in records.items():
-        if record.graph is None or record.trace is None or record.status != "ok":
-            continue
-        options = record.options
-        counts = _count_run(record, record.graph, record.trace)
-        differences[False] += _state_contradictions(name, counts)
-        steps = record.trace.kernels.steps
-        differences[has_varying_lengths(options)] += _step_differences(name, steps)
-        traced.append((name, counts))
-        keys.append(
-            (own_decoder(options), drop_options(build_key(options), _VARIED_OPTIONS))
-        )
-    groups = []
-    runs_by_group = group_by(traced, keys).values()
-    settings = [records[runs[0][0]].options for runs in runs_by_group]
-    for title, options, runs in zip(_group_titles(settings), settings, runs_by_group):
+        if reason := _explain_missing_counts(name, record):
+            left_out.append(reason)
+        else:
+            traced_runs.append(_read_counts(name, record))
+    # Of constant lengths, and of lengths that vary.
+    differences: dict[bool, list[Statement]] = {False: [], True: []}
+    for run in traced_runs:
+        differences[False] += _state_contradictions(run.name, run.counts)
+        differences[run.has_varying_lengths] += _state_step_differences(run)
+    groups = list(
+        group_by(traced_runs, [run.group_key for run in traced_runs]).values()
+    )
+    titles = _make_group_titles([runs[0].record.options for runs in groups])
+    count_groups = []
+    for title, runs in zip(titles, groups, strict=True):
         merged_counts = []
-        configurations = [(counts.encoder, counts.num_devices) for _, counts in runs]
-        for first_run, *repeats in group_by(runs, configurations).values():
+        for first, *repeats in _group_by_configuration(runs):
             for repeat in repeats:
-                run_differences = _run_differences(first_run, repeat)
-                differences[has_varying_lengths(options)] += run_differences
+                differences[first.has_varying_lengths] += _state_run_differences(
+                    first, repeat
+                )
             merged_counts.append(
-                dataclasses.replace(first_run[1], runs=1 + len(repeats))
+                dataclasses.replace(first.counts, runs=1 + len(repeats))
             )
-        groups.append(CountGroup(title, options, tuple(merged_counts)))
+        count_groups.append(
+            CountGroup(title, runs[0].record.options, tuple(merged_counts))
+        )
     return Inspection(
-        tuple(groups),
+        tuple(count_groups),
         tuple(differences[False]),
         tuple(differences[True]),
-        tuple(filter(None, left_out)),
+        tuple(left_out),
     )
+
+
+def _read_counts(name: str, record: RunRecord) -> _TracedRun:
+    """Return a run that has a graph and a trace with its counts and its group."""
+    assert record.graph is not None and record.trace is not None
+    settings = drop_options(build_key(record.options), _VARIED_OPTIONS)
+    return _TracedRun(
+        name,
+        record,
+        _count_run(record, record.graph, record.trace),
+        (own_decoder(record.options), settings),
+    )
+
+
+def _group_by_configuration(runs: Sequence[_TracedRun]) -> Iterable[list[_TracedRun]]:
+    """Return the repeats of each encoder and number of devices."""
+    keys = [(run.counts.encoder, run.counts.num_devices) for run in runs]
+    return group_by(runs, keys).values()
 
 
 def _explain_missing_counts(name: str, record: RunRecord) -> Statement | None:
@@ -190,7 +220,7 @@ def state_agreement(inspection: Inspection) -> list[Statement]:
     return statements
 
 
-def _group_titles(settings: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+def _make_group_titles(settings: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     """Yield a title per group: the update mode, and options that differ."""
     left_out = {*NOT_COMPARED, *_VARIED_OPTIONS, "variable_update"}
     compared = [name for name in configs.OPTIONS if name not in left_out]
@@ -252,8 +282,10 @@ def _state_contradictions(run: str, counts: StepCounts) -> Iterator[Statement]:
         yield state("loop-kernels-missing", run=run, loops=count_loops(counts))
 
 
-def _step_differences(run: str, steps: Sequence[KernelCounts]) -> Iterator[Statement]:
+def _state_step_differences(run: _TracedRun) -> Iterator[Statement]:
     """Yield a statement for each counted step that differs from the first."""
+    assert run.record.trace is not None
+    steps = run.record.trace.kernels.steps
     for number, step in enumerate(steps[1:], 2):
         changes = []
         for name in KERNEL_COUNTS:
@@ -264,16 +296,14 @@ def _step_differences(run: str, steps: Sequence[KernelCounts]) -> Iterator[State
                     state("count-instead", name=name, count=count, expected=expected)
                 )
         if changes:
-            yield state("step-differs", run=run, step=number, changes=changes)
+            yield state("step-differs", run=run.name, step=number, changes=changes)
 
 
-def _run_differences(
-    first: tuple[str, StepCounts], second: tuple[str, StepCounts]
-) -> list[Statement]:
+def _state_run_differences(first: _TracedRun, second: _TracedRun) -> list[Statement]:
     """Return the counts that differ between two runs of one configuration."""
-    first_run, first_counts = first
-    second_run, second_counts = second
-    runs = {"first_run": first_run, "second_run": second_run}
+    first_counts = first.counts
+    second_counts = second.counts
+    runs = {"first_run": first.name, "second_run": second.name}
     statements = []
     if first_counts.onednn is not second_counts.onednn:
         statements.append(

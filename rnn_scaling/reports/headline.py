@@ -1,6 +1,7 @@
 """The first statements of an answer: the speedup, and the effect of each option.
 
-Only `conclusions` calls it, and prints the statements in this order.
+An answer prints the statements in this order. A statement that explains another one
+follows it directly.
 """
 
 import itertools
@@ -165,9 +166,25 @@ def _state_effects(effect: OptionEffect, has_corrected: bool) -> list[Statement]
       effect: The effect of the option.
       has_corrected: Whether a rate is corrected for load, with an error that repeats do
         not reduce.
+
+    Returns:
+      [] if the values may differ by more than is worth saying.
     """
-    names = [_format_value(effect.option, value) for value in effect.values]
-    values: dict[str, Any] = {
+    if effect.max_difference <= NEGLIGIBLE_DIFFERENCE:
+        equal = state("effect-equal", **_list_effect_values(effect))
+        return [equal, *_allow_any(effect)]
+    if effect.is_significant and is_precise(effect.ratio):
+        return _state_winner(effect)
+    if effect.max_difference > MAX_UNCERTAINTY:
+        return []
+    effect_open = state("effect-open", **_list_effect_values(effect))
+    return [effect_open, *_state_remedies(effect, has_corrected)]
+
+
+def _list_effect_values(effect: OptionEffect) -> dict[str, Any]:
+    """Return the values of the statements about an option's effect."""
+    names = _list_value_names(effect)
+    return {
         "names": names,
         "within": effect.max_difference,
         "slowest": names[-1],
@@ -176,35 +193,37 @@ def _state_effects(effect: OptionEffect, has_corrected: bool) -> list[Statement]
         "pairs": effect.num_pairs,
         "ratio": effect.ratio,
     }
-    take_any = []
-    if _can_replace_each_other(effect):
-        take_any.append(state("take-any", others=len(names) - 1))
-    if effect.max_difference <= NEGLIGIBLE_DIFFERENCE:
-        return [state("effect-equal", **values), *take_any]
-    if effect.is_significant and is_precise(effect.ratio):
-        kind = "effect-of-two" if len(names) == 2 else "effect-of-several"
-        effect_statements = [state(kind, names[0], **values)]
-        if _is_gain_by_exchange(effect):
-            effect_statements.append(state("effect-without-exchange", names[-1]))
-        return effect_statements
-    if effect.max_difference > MAX_UNCERTAINTY:
-        return []
-    effect_statements = [state("effect-open", **values)]
+
+
+def _state_winner(effect: OptionEffect) -> list[Statement]:
+    """State how much faster than the slowest the fastest value is."""
+    names = _list_value_names(effect)
+    kind = "effect-of-two" if len(names) == 2 else "effect-of-several"
+    statements = [state(kind, names[0], **_list_effect_values(effect))]
+    if _is_gain_by_exchange(effect):
+        statements.append(state("effect-without-exchange", names[-1]))
+    return statements
+
+
+def _state_remedies(effect: OptionEffect, has_corrected: bool) -> list[Statement]:
+    """State what would decide an open effect, or that any value may be taken."""
     if has_corrected:
-        return [*effect_statements, state("effect-needs-quiet-runs")]
-    repeats = effect.needed_repeats
-    seen_values = {
+        return [state("effect-needs-quiet-runs")]
+    values = {
         "seen": effect.seen_difference,
-        "repeats": repeats,
+        "repeats": effect.needed_repeats,
         "most": MAX_REPEATS,
     }
-    if repeats is None:
-        return [
-            *effect_statements,
-            *take_any,
-            state("seen-effect-too-small", **seen_values),
-        ]
-    return [*effect_statements, state("seen-effect", **seen_values)]
+    if effect.needed_repeats is None:
+        return [*_allow_any(effect), state("seen-effect-too-small", **values)]
+    return [state("seen-effect", **values)]
+
+
+def _allow_any(effect: OptionEffect) -> list[Statement]:
+    """State that any value may be taken, if the values can replace each other."""
+    if not _can_replace_each_other(effect):
+        return []
+    return [state("take-any", others=len(effect.values) - 1)]
 
 
 def _do_values_train_one_model(effect: OptionEffect) -> list[bool]:
@@ -230,5 +249,8 @@ def _is_gain_by_exchange(effect: OptionEffect) -> bool:
     return trains_one_model[0] and not trains_one_model[-1]
 
 
-def _format_value(option: str, value: Any) -> str:
-    return str(value) if option in NAMED else spell(option, value).removeprefix("--")
+def _list_value_names(effect: OptionEffect) -> list[str]:
+    """Return the values of an option as a reader knows them, the fastest first."""
+    if effect.option in NAMED:
+        return list(map(str, effect.values))
+    return [spell(effect.option, value).removeprefix("--") for value in effect.values]

@@ -39,8 +39,8 @@ from rnn_scaling.analysis.confidence import (
     t_quantile,
 )
 from rnn_scaling.analysis.correlation import (
-    rank_correlation,
-    rank_correlation_with_errors,
+    compute_rank_correlation,
+    compute_rank_correlation_with_errors,
 )
 from rnn_scaling.analysis.steps.straggler import judge_ranks
 from rnn_scaling.records.workers import Rank, Workers
@@ -433,7 +433,7 @@ def simulate_normal_pairs(repetitions: int, seed: int) -> Iterator[list[str]]:
         random = np.random.default_rng([seed, count, int(100 * truth)])
         x, noise = random.normal(size=(2, repetitions, count))
         y = correlate(x, noise, truth)
-        found = [rank_correlation(*pair) for pair in zip(x, y)]
+        found = [compute_rank_correlation(*pair) for pair in zip(x, y)]
         yield ["normal", str(count), f"{truth:.2f}", *format_correlations(found, truth)]
 
 
@@ -452,7 +452,7 @@ def simulate_saturating_efficiencies(
             ranks.append(values[repetitions:].ravel().argsort().argsort())
         truth = float(np.corrcoef(ranks)[0, 1])
         pairs = zip(x[:repetitions], y[:repetitions])
-        found = [rank_correlation(*pair) for pair in pairs]
+        found = [compute_rank_correlation(*pair) for pair in pairs]
         shares = format_correlations(found, truth)
         yield ["saturating", str(count), f"{truth:.2f}", *shares]
 
@@ -481,7 +481,9 @@ def simulate_families_with_errors(repetitions: int, seed: int) -> Iterator[list[
                 efficiencies.append(
                     Interval(value, standard_error=error * value, degrees=100.0)
                 )
-            found.append(rank_correlation_with_errors(ratios, efficiencies, families))
+            found.append(
+                compute_rank_correlation_with_errors(ratios, efficiencies, families)
+            )
         yield [
             f"errors of {error:g} spread",
             f"{families} families",

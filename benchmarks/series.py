@@ -294,7 +294,7 @@ def main(argv: list[str]) -> None:
         return
     for path, each in zip(paths, content):
         summary = summarise(each, str(path))
-        print(f"{path}: {conclusions.answer_text(summary)}")
+        print(f"{path}: {conclusions.write_answer(summary)}")
     print_sweeps(sweeps, [str(path) for path in paths])
 
 

@@ -204,7 +204,7 @@ def test_its_records_are_read_as_those_of_a_trainer_that_is_not_ours(tmp_path):
     assert by_size[2, 128].baseline is None, "another size is other work"
     assert two.metric(rows.METRICS["speedup"]).value == pytest.approx(1.6)
     told = summarise(folder.read(tmp_path), "mine")
-    assert conclusions.all_missing_run_commands(told) == []
+    assert conclusions.list_all_missing_run_commands(told) == []
 
 
 def test_a_batch_size_that_was_not_told_is_not_made_up(tmp_path):

@@ -14,7 +14,7 @@ from rnn_scaling.config.run_config import OPTIONS
 from rnn_scaling.data import make_tfrecords
 from rnn_scaling.records import record
 from rnn_scaling.reports import steady_state
-from rnn_scaling.reports.wording import format_plain, mark_text
+from rnn_scaling.reports.wording import format_marks, format_plain
 from tests.support import log_samples
 from tests.support.forked import (
     TINY,
@@ -151,7 +151,7 @@ def test_the_record_holds_raw_values_from_which_the_table_follows(good_run):
     # A run that other processes disturbed is shown with a corrected rate.
     [row] = build_rows([result])
     assert row.rate is not None
-    mark = mark_text(row.rate)
+    mark = format_marks(row.rate)
     assert f" {format_plain(row.rate.value, 1)}{mark} |" in done.stdout
     resolved = result.resolved
     assert len(resolved.devices) == 2 and resolved.logical_devices

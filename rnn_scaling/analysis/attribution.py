@@ -404,7 +404,7 @@ class _Attributor:
         """Return the points that the load of other processes may explain."""
         rows = {key: self._by_key[key] for key in share.keys}
         rates = [_require_rate(row).value for row in rows.values()]
-        function = _share_function(share, rows)
+        function = _make_share_function(share, rows)
         points = 0.0
         for i, row in enumerate(rows.values()):
             slowing = row.max_slowing
@@ -513,7 +513,7 @@ class _Attributor:
             points = share.interval.scaled(ALL)
         else:
             rates = {key: _require_rate(self._by_key[key]) for key in share.keys}
-            function = _share_function(share, rates)
+            function = _make_share_function(share, rates)
             points = combine(
                 lambda *values: ALL * function(*values), list(rates.values())
             )
@@ -526,7 +526,7 @@ class _Attributor:
         return points.scaled(self._ideal.value / ALL)
 
 
-def _share_function(share: Share, keys: Iterable[Key]) -> Callable[..., float]:
+def _make_share_function(share: Share, keys: Iterable[Key]) -> Callable[..., float]:
     """Return the value of a share as a function of one rate per key."""
     return lambda *values: share.value(dict(zip(keys, values)))
 

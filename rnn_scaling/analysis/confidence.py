@@ -166,7 +166,7 @@ class Interval:
         error, degrees = _add_variances(
             (self.relative_error, self.degrees), (deviation, degrees)
         )
-        return _log_interval(
+        return _make_log_interval(
             math.log(self.value),
             error=error,
             degrees=degrees,
@@ -237,11 +237,11 @@ def compute_interval_over_batches(
     The interval does not cover the differences between runs.
     """
     value = math.fsum(items) / math.fsum(step_s)
-    error = batch_standard_error(step_s, items)
+    error = compute_batch_standard_error(step_s, items)
     if error is None:
         return Interval(value, kind=IntervalKind(Basis.FEW_BATCHES), run_counts=(1,))
     kind = IntervalKind(Basis.BATCHES)
-    return _log_interval(
+    return _make_log_interval(
         math.log(value),
         error=error,
         degrees=choose_num_cosines(len(step_s)),
@@ -271,7 +271,7 @@ def compute_interval_over_runs(
     mean = math.fsum(logs) / k
     if scatter is None:
         return _remove_ends(math.exp(mean), (k,))
-    return _log_interval(
+    return _make_log_interval(
         mean,
         error=scatter.deviation / math.sqrt(k),
         degrees=scatter.degrees,
@@ -361,7 +361,7 @@ def compute_half_width_over_batches(step_s: Numbers, items: Numbers) -> float | 
     Returns:
       None below MIN_BATCHES batches.
     """
-    error = batch_standard_error(step_s, items)
+    error = compute_batch_standard_error(step_s, items)
     if error is None:
         return None
     return t_quantile((1 + LEVEL) / 2, choose_num_cosines(len(step_s))) * error
@@ -390,7 +390,7 @@ def divide_rates(
     error, degrees = _combine_errors(errors, rates)
     if drift is not None:
         error, degrees = add_drift(error, degrees, drift)
-    interval = _log_interval(
+    interval = _make_log_interval(
         math.log(value),
         error=error,
         degrees=degrees,
@@ -560,7 +560,7 @@ def _take_logarithms(rates: Sequence[float]) -> list[float]:
     return [math.log(rate) for rate in rates]
 
 
-def _log_interval(
+def _make_log_interval(
     log_value: float,
     error: float,
     degrees: float,
@@ -621,7 +621,7 @@ def _remove_ends(
     return Interval(value, kind=kind, run_counts=run_counts, rounding=rounding)
 
 
-def batch_standard_error(step_s: Numbers, items: Numbers) -> float | None:
+def compute_batch_standard_error(step_s: Numbers, items: Numbers) -> float | None:
     """Return the relative standard error of a process's rate from its own batches.
 
     The rate is a ratio of sums, so its error is the long-run error of

@@ -30,7 +30,7 @@ SEED = 1
 _KIND = IntervalKind(Basis.RANK_CORRELATION)
 
 
-def rank_correlation(
+def compute_rank_correlation(
     x: Sequence[float], y: Sequence[float], num_families: int | None = None
 ) -> Interval:
     """Return Spearman's rank correlation of numbers without errors.
@@ -48,7 +48,9 @@ def rank_correlation(
     Source: Bonett, Wright, Psychometrika 65(1), 2000, doi:10.1007/BF02294183.
     """
     count = num_families or len(x)
-    value = float(_rank_correlations(np.asarray(x, float), np.asarray(y, float)))
+    value = float(
+        _compute_rank_correlations(np.asarray(x, float), np.asarray(y, float))
+    )
     centre = float(_compute_fisher_z(value, count))
     margin = NormalDist().inv_cdf((1 + LEVEL) / 2) * _compute_fisher_error(value, count)
     low = math.tanh(centre - margin)
@@ -56,7 +58,7 @@ def rank_correlation(
     return Interval(value, min(low, value), max(high, value), _KIND)
 
 
-def rank_correlation_with_errors(
+def compute_rank_correlation_with_errors(
     x: Sequence[Interval], y: Sequence[Interval], num_families: int
 ) -> Interval:
     """Return Spearman's rank correlation of numbers that have errors.
@@ -64,7 +66,7 @@ def rank_correlation_with_errors(
     In each of _NUM_DRAWS draws, every number moves by its error (Student's t of its
     logarithm), and Fisher's z of the correlation moves by the error of a sample of
     `num_families` models. The interval contains the middle 95 % of the draws, and the
-    interval of `rank_correlation`. It is never narrower than the latter, because
+    interval of `compute_rank_correlation`. It is never narrower than the latter, because
     further errors of the numbers can hide a relation, but cannot create one.
 
     Args:
@@ -73,13 +75,13 @@ def rank_correlation_with_errors(
       num_families: The number of independent models, at least
         MIN_POINTS_FOR_INTERVAL.
     """
-    without_errors = rank_correlation(
+    without_errors = compute_rank_correlation(
         [number.value for number in x], [number.value for number in y], num_families
     )
     random = np.random.default_rng(SEED)
     x_blocks = np.array_split(_draw_logs(x, random), _NUM_BLOCKS)
     y_blocks = np.array_split(_draw_logs(y, random), _NUM_BLOCKS)
-    values = np.concatenate([*map(_rank_correlations, x_blocks, y_blocks)])
+    values = np.concatenate([*map(_compute_rank_correlations, x_blocks, y_blocks)])
     errors = _compute_fisher_error(values, num_families)
     draws = _compute_fisher_z(values, num_families) + errors * random.normal(
         size=_NUM_DRAWS
@@ -118,7 +120,9 @@ def state_efficiency_trend(
     numbers = [*ratios, *efficiencies]
     if any(number.standard_error is None for number in numbers):
         return state("trend-of-single-runs", **values)
-    correlation = rank_correlation_with_errors(ratios, efficiencies, num_families)
+    correlation = compute_rank_correlation_with_errors(
+        ratios, efficiencies, num_families
+    )
     values |= list_interval_values(correlation)
     low, high = correlation.ends or (-1.0, 1.0)
     if low > 0:
@@ -143,7 +147,7 @@ def _draw_logs(numbers: Sequence[Interval], random: np.random.Generator) -> np.n
     return np.stack(columns, axis=-1)
 
 
-def _rank_correlations(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+def _compute_rank_correlations(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     """Return Spearman's rank correlation along the last axis; 0 if all are equal."""
     x_ranks = _compute_centred_ranks(x)
     y_ranks = _compute_centred_ranks(y)

@@ -281,7 +281,7 @@ def load(record: RunRecord) -> float:
     return max(share for share, _ in list_noticed_load_shares(record))
 
 
-def share_of_device(record: RunRecord, share: float) -> float:
+def convert_to_device_share(record: RunRecord, share: float) -> float:
     """Return a share of the run's cores as a share of one device's cores.
 
     All of the load may have been on one device, and a step waits for its slowest one.

@@ -68,9 +68,9 @@ class Curve:
 
     Attributes:
       items: Items since the first batch.
-      counts: The same in units of `_batch_weights`.
+      counts: The same in units of `_compute_batch_weights`.
       values: Accuracies or losses.
-      window: Length of the window in units of `_batch_weights`.
+      window: Length of the window in units of `_compute_batch_weights`.
     """
 
     items: tuple[int, ...]
@@ -151,7 +151,7 @@ class Learning:
         return divide_rates(baseline.seconds, result.seconds)
 
 
-def _batch_weights(batches: Batches) -> Sequence[int]:
+def _compute_batch_weights(batches: Batches) -> Sequence[int]:
     """Return the weight of each batch in a mean, [N].
 
     These are the elements over which its loss is a mean, or the items in old records.
@@ -164,9 +164,9 @@ def smooth(batches: Batches, kind: str, window: float) -> Curve:
 
     Args:
       kind: ACCURACY or LOSS.
-      window: Length of the window in units of `_batch_weights`.
+      window: Length of the window in units of `_compute_batch_weights`.
     """
-    counts = _batch_weights(batches)
+    counts = _compute_batch_weights(batches)
     sums = _compute_batch_sums(batches, kind)
     if len(sums) != len(counts) or all(map(math.isinf, sums)):
         return Curve((), (), (), window)
@@ -195,7 +195,7 @@ def _compute_batch_sums(batches: Batches, kind: str) -> Sequence[float]:
     if kind == ACCURACY:
         return batches.correct or ()
     losses = [math.inf if loss is None else loss for loss in batches.loss]
-    return list(map(operator.mul, losses, _batch_weights(batches)))
+    return list(map(operator.mul, losses, _compute_batch_weights(batches)))
 
 
 def find_items_to(curve: Curve, target: Target) -> int | None:
@@ -268,7 +268,7 @@ def _choose_window_lengths(rows: Sequence[Row]) -> dict[str, float]:
     windows: dict[str, float] = {}
     for row in rows:
         for run in row.good_runs:
-            counts = _batch_weights(run.batches)
+            counts = _compute_batch_weights(run.batches)
             window = WINDOW_BATCHES * sum(counts) / len(counts)
             windows[row.unit] = max(window, windows.get(row.unit, 0.0))
     return windows

@@ -176,7 +176,7 @@ def _compute_flops_per_second(measured: Measured) -> Interval | None:
     return measured.rate.scaled(flops_per_item.value)
 
 
-def _share_of_peak(measured: Measured) -> Interval | None:
+def _compute_share_of_peak(measured: Measured) -> Interval | None:
     """Return FLOP/s / FLOP/s of matrix products on the same devices.
 
     The peak counts as exact.
@@ -397,7 +397,7 @@ def _compute_mean_gib(sizes: Sequence[int | None]) -> Interval | None:
     return _average_over_runs([size / GIB if size else None for size in sizes])
 
 
-def _step_time_metrics() -> list[Metric]:
+def _make_step_time_metrics() -> list[Metric]:
     def make_metric(name: str, title: str, compute: Compute) -> Metric:
         return Metric(
             f"step_{name}_s",
@@ -484,7 +484,7 @@ ENERGY = Metric(
     digits=2,
     compute=_compute_energy_per_item,
 )
-STEP_TIMES = tuple(_step_time_metrics())
+STEP_TIMES = tuple(_make_step_time_metrics())
 LATENCIES = {metric.name: _make_latency_metric(metric) for metric in STEP_TIMES}
 WORK_PER_EXCHANGE = Metric(
     "flops_per_exchanged_byte",
@@ -553,7 +553,7 @@ _ALL_METRICS = (
         unit="%",
         factor=100,
         digits=1,
-        compute=_share_of_peak,
+        compute=_compute_share_of_peak,
     ),
     Metric(
         "items_per_money",

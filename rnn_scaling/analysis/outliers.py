@@ -6,7 +6,7 @@ One rule for imported rates and MLPerf's scores.
 import statistics
 from collections.abc import Sequence
 
-from rnn_scaling.records.importers.cost_series import robust_deviation
+from rnn_scaling.records.importers.cost_series import compute_robust_deviation
 
 _MIN_REPEATS = 4  # with fewer repeats, no value is an outlier
 _MAX_SHARE_OF_MEDIAN = 0.8  # a value above this share is not called slow
@@ -25,5 +25,5 @@ def find_slow_limit(speeds: Sequence[float]) -> float:
     if len(speeds) < _MIN_REPEATS:
         return 0.0
     middle = statistics.median(speeds)
-    far_below = middle - _MIN_DEVIATIONS * robust_deviation(speeds)
+    far_below = middle - _MIN_DEVIATIONS * compute_robust_deviation(speeds)
     return max(0.0, min(_MAX_SHARE_OF_MEDIAN * middle, far_below))

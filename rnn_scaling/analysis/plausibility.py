@@ -44,7 +44,7 @@ def find_doubts(run: RunRecord) -> list[Doubt]:
     if has_rates and _comes_at_once(output):
         doubts.append(Doubt.LINES_AT_ONCE)
     kinds = {finding.kind for finding in run.log_findings or ()}
-    if rate_spread(output) >= _MIN_SPREAD and not kinds & _SPREAD_EXPLAINED:
+    if compute_rate_spread(output) >= _MIN_SPREAD and not kinds & _SPREAD_EXPLAINED:
         doubts.append(Doubt.SPREAD)
     ratio = output.other_rate_ratio
     if ratio is not None and max(ratio, 1 / ratio) >= _MIN_RATIO:
@@ -70,7 +70,7 @@ def exceeds_process(output: PrintedOutput) -> bool:
     return is_longer and output.lines > 1 and _comes_at_once(output)
 
 
-def rate_spread(output: PrintedOutput) -> float:
+def compute_rate_spread(output: PrintedOutput) -> float:
     """Return the highest rate of a run divided by its lowest one; 1 without rates."""
     if output.highest_rate is None or output.lowest_rate is None:
         return 1.0

@@ -106,7 +106,7 @@ def _print_answer(out: Path, options: pairs.AbOptions) -> int:
             *comparison_statements.state_disturbed_runs(
                 report, comparison_statements.A_AND_B
             ),
-            *comparison_statements.step_time_statements(report),
+            *comparison_statements.state_step_times(report),
         ]
         return f"{wording.write_sentences(answers)}\n{settings}"
 

@@ -122,7 +122,7 @@ def answer(folder: str | Path) -> str:
     from rnn_scaling.reports.summary import summarise
 
     summary = summarise(folders.read(Path(folder)), str(folder))
-    return conclusions.answer_text(summary)
+    return conclusions.write_answer(summary)
 
 
 def compare(

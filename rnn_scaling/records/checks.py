@@ -32,8 +32,8 @@ from rnn_scaling.records.workers import (
     ROLES,
     Rank,
     Workers,
-    batch_seconds,
     count_towers,
+    list_batch_seconds,
     sum_over_ranks,
 )
 
@@ -470,7 +470,7 @@ def _find_sum_faults(
     count = len(batches.seconds)
     rounding_s = ROUNDING * math.fsum(batches.seconds)
     expected_lists: dict[str, Sequence] = {
-        "seconds": batch_seconds(ranks, batches.warmup, count),
+        "seconds": list_batch_seconds(ranks, batches.warmup, count),
         "items": sum_over_ranks(ranks, "items", count),
         "tower_items": count_towers(ranks, "tower_items", count),
         "tower_positions": count_towers(ranks, "tower_positions", count),

@@ -187,8 +187,8 @@ def _make_decoder(annotation: Any, or_null: str = "") -> Decode:
     if kind is Any:
         return lambda value, path, faults: value
     rule = _describe_type(kind) + or_null
-    if number_range := _number_range(kind):
-        return _number_decoder(number_range, rule)
+    if number_range := _find_number_range(kind):
+        return _make_number_decoder(number_range, rule)
     if kind in _SCALARS:
         return _make_scalar_decoder(kind, rule)
     origin = typing.get_origin(kind)
@@ -200,7 +200,7 @@ def _make_decoder(annotation: Any, or_null: str = "") -> Decode:
     return _make_part_decoder(kind, rule)
 
 
-def _number_range(annotation: Any) -> Range | None:
+def _find_number_range(annotation: Any) -> Range | None:
     """Return the range of a type of numbers, or None for other types."""
     if typing.get_origin(annotation) is not Annotated:
         return None
@@ -210,7 +210,7 @@ def _number_range(annotation: Any) -> Range | None:
 
 def _describe_type(annotation: Any) -> str:
     """Describe the values of a type, as the end of "expected ..."."""
-    if number_range := _number_range(annotation):
+    if number_range := _find_number_range(annotation):
         return number_range.words
     if annotation in _SCALARS:
         return _SCALARS[annotation]
@@ -236,7 +236,7 @@ def _make_scalar_decoder(kind: Any, rule: str) -> Decode:
     return decode_scalar
 
 
-def _number_decoder(number_range: Range, rule: str) -> Decode:
+def _make_number_decoder(number_range: Range, rule: str) -> Decode:
     low = number_range.low
     high = number_range.high
 
@@ -250,7 +250,7 @@ def _number_decoder(number_range: Range, rule: str) -> Decode:
 
 def _make_tuple_decoder(item_type: Any, rule: str) -> Decode:
     decode_item = _make_decoder(item_type)
-    number_range = _number_range(require_not_null(item_type))
+    number_range = _find_number_range(require_not_null(item_type))
     may_be_null = require_not_null(item_type) is not item_type
 
     def decode_tuple(value: Any, path: str, faults: Faults) -> Any:

@@ -162,7 +162,7 @@ def join_batches(ranks: Sequence[Rank], warmup: int) -> Batches:
     return Batches(
         warmup=min(steps, warmup),
         measured=max(0, steps - warmup),
-        seconds=tuple(batch_seconds(ranks, warmup, steps)),
+        seconds=tuple(list_batch_seconds(ranks, warmup, steps)),
         items=sum_over_ranks(ranks, "items", steps),
         loss=tuple(_compute_mean_loss(ranks, k) for k in range(steps)),
         tower_items=count_towers(ranks, "tower_items", steps),
@@ -178,7 +178,7 @@ def sum_over_ranks(ranks: Sequence[Rank], name: str, steps: int) -> tuple[int, .
     return tuple(map(sum, zip(*lists, strict=True)))
 
 
-def batch_seconds(ranks: Sequence[Rank], warmup: int, steps: int) -> list[float]:
+def list_batch_seconds(ranks: Sequence[Rank], warmup: int, steps: int) -> list[float]:
     """Return the seconds of the first `steps` batches."""
     warmup_s = _segment_seconds(ranks, 0, min(steps, warmup))
     return [*warmup_s, *_segment_seconds(ranks, warmup, steps)]

@@ -47,7 +47,7 @@ def format_briefly(summary: Summary, folder: Path) -> str:
         *log_findings.state_summary(summary),
         *_state_learning(summary)[:_MAX_LEARNED],
     ]
-    if commands := conclusions.all_missing_run_commands(summary):
+    if commands := conclusions.list_all_missing_run_commands(summary):
         statements.append(state("more-runs", runs=len(commands)))
     headlines, details = conclusions.answer_paragraphs(summary)
     tables = format_markdown(make_brief_sections(summary), level=3)
@@ -83,7 +83,7 @@ def format_in_full(summary: Summary, folder: Path) -> str:
         lines.append(f"±: half of the interval, or its longer half: {kind}.")
     hints = _state_hints(summary, _MAX_COMMANDS)
     lines += map(write_sentence, (*hints, *_state_learning(summary)))
-    if commands := conclusions.all_missing_run_commands(summary):
+    if commands := conclusions.list_all_missing_run_commands(summary):
         lines += ["", "Runs that would complete the analysis:"]
         lines += [f"  {command}" for command in commands]
     page = _format_page("page-after-full", folder)
@@ -121,4 +121,4 @@ def _format_footnote(summary: Summary, tables: str) -> str:
         )
     measured = [row for row in summary.rows if row.good_runs]
     statements += cautions.state_units(measured)
-    return write_sentences([*statements, *cautions.kernel_statements(summary)])
+    return write_sentences([*statements, *cautions.state_kernels(summary)])

@@ -136,10 +136,10 @@ def _make_summary_line_of_all(reports: Sequence[FileReport]) -> str:
 
 def render_text(reports: Sequence[FileReport]) -> str:
     """Return a paragraph and an excerpt per finding, and a summary of the files."""
-    return "\n".join(_report_lines(reports))
+    return "\n".join(_make_report_lines(reports))
 
 
-def _report_lines(reports: Sequence[FileReport]) -> Iterator[str]:
+def _make_report_lines(reports: Sequence[FileReport]) -> Iterator[str]:
     for report in reports:
         for finding in report.findings:
             sentences = wording.write_sentences(make_statements(finding))

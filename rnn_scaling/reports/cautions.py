@@ -65,7 +65,7 @@ def _state_programs(summary: Summary) -> list[Statement]:
     """Return cautions about programs, their logs and their output."""
     return [
         *_state_late_failures(summary),
-        *_log_statements(summary),
+        *_state_logs(summary),
         *log_findings.state_summary(summary),
         *state_program_output(summary),
     ]
@@ -98,10 +98,10 @@ def _state_terms(summary: Summary) -> list[Statement]:
     statements = state_units(summary.rows)
     if any(len(row.good_runs) > 1 for row in summary.rows):
         statements.append(state("geometric-means"))
-    return [*statements, *kernel_statements(summary)]
+    return [*statements, *state_kernels(summary)]
 
 
-def kernel_statements(summary: Summary) -> list[Statement]:
+def state_kernels(summary: Summary) -> list[Statement]:
     """State which kernel ran on CPUs in place of one for GPUs."""
     kernels = set()
     for series in summary.series:
@@ -141,7 +141,7 @@ def _state_late_failures(summary: Summary) -> list[Statement]:
     return [state("failed-late", files=failed_texts)] if failed_texts else []
 
 
-def _log_statements(summary: Summary) -> Iterator[Statement]:
+def _state_logs(summary: Summary) -> Iterator[Statement]:
     """Yield the unknown facts about runs whose rates are from logs."""
     good_runs = summary.good_runs
     logs = [run for run in good_runs if not run.batches.seconds]
@@ -188,7 +188,7 @@ def _list_doubt_values(output: PrintedOutput) -> dict[str, Any]:
         "span_ms": max(1.0, 1000 * (output.span_s or 0.0)),
         "process_s": output.process_s or 0.0,
         "printed_s": output.printed_s or 0.0,
-        "spread": plausibility.rate_spread(output),
+        "spread": plausibility.compute_rate_spread(output),
         "ratio": max(ratio, 1 / ratio),
     }
 

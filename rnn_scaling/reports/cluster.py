@@ -20,7 +20,7 @@ from rnn_scaling.records.record import RunRecord
 from rnn_scaling.records.workers import Rank
 from rnn_scaling.reports.sections import Columns, Grid, Section
 from rnn_scaling.reports.steps import format_milliseconds
-from rnn_scaling.reports.wording import make_unit_heading, share
+from rnn_scaling.reports.wording import format_share, make_unit_heading
 from rnn_scaling.system.files.terminal import format_three_digits
 
 # The most ranks that a table lists. If there are more, it lists the slowest, the median
@@ -185,7 +185,7 @@ def make_ranks_grid(lateness: Lateness, unit: str) -> Grid:
 
 
 def _load_text(rank: Rank) -> str:
-    return "n/a" if rank.load_others is None else share(rank.load_others)
+    return "n/a" if rank.load_others is None else format_share(rank.load_others)
 
 
 def make_ranks_notes(run: RunRecord, lateness: Lateness | None) -> list[Statement]:

@@ -131,7 +131,7 @@ def _name_encoder_kernel(row: Row) -> str:
     return str(next(iter(kernels)) or "") if len(kernels) == 1 else ""
 
 
-def _batch_size_text(row: Row) -> str:
+def _format_batch_size(row: Row) -> str:
     total = row.options["global_batch_size"]
     return f"{total} in all" if total else str(row.batch_size or "n/a")
 
@@ -140,7 +140,7 @@ def _count_failed(row: Row) -> int:
     return len(row.records) - len(row.good_runs)
 
 
-def _runs_text(row: Row) -> str:
+def _format_runs(row: Row) -> str:
     """Return how many runs count, and how many do not."""
     parts = [str(len(row.counted_runs))]
     if row.disturbed_runs:
@@ -175,14 +175,16 @@ def _format_waiting(row: Row) -> str:
 NUM_DEVICES = RowColumn("num_devices", lambda row: row.num_devices, "Devices")
 NUM_WORKERS = RowColumn("num_workers", lambda row: row.num_workers, "Workers")
 BATCH_SIZE = RowColumn(
-    "batch_size", lambda row: row.batch_size, "Batch size", text=_batch_size_text
+    "batch_size", lambda row: row.batch_size, "Batch size", text=_format_batch_size
 )
 _GLOBAL_BATCH_SIZE = RowColumn(
     "global_batch_size", lambda row: row.options["global_batch_size"] or None
 )
 WORK = (NUM_DEVICES, BATCH_SIZE, _GLOBAL_BATCH_SIZE)
 KERNEL = RowColumn("kernel", _name_encoder_kernel)
-RUNS_OK = RowColumn("runs_ok", lambda row: len(row.good_runs), "Runs", text=_runs_text)
+RUNS_OK = RowColumn(
+    "runs_ok", lambda row: len(row.good_runs), "Runs", text=_format_runs
+)
 RUNS_FAILED = RowColumn("runs_failed", _count_failed)
 RUNS_DISTURBED = RowColumn("runs_disturbed", lambda row: len(row.disturbed_runs))
 # Columns of reports with a corrected rate.

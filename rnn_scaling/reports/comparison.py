@@ -52,9 +52,9 @@ from rnn_scaling.reports.sections import (
 from rnn_scaling.reports.wording import (
     format_interval,
     format_interval_kind,
+    format_note,
     format_signed_percent,
-    note_text,
-    spread_text,
+    format_spread,
     write_sentences,
 )
 from rnn_scaling.system import entry
@@ -189,7 +189,7 @@ def render_json(report: Report) -> str:
     fields["statements"] = [*verdict, *state_method(report)]
     fields |= _to_json_data(report)
     fields["metric"] = report.metric.name
-    fields["changes"] = list(map(_change_data, report.changes))
+    fields["changes"] = list(map(_make_change_data, report.changes))
     fields["within"] = {
         side: _to_json_data(difference)
         for side, difference in report.differences_inside
@@ -200,7 +200,7 @@ def render_json(report: Report) -> str:
     return format_plain_json(fields).rstrip("\n")
 
 
-def _change_data(change: Change) -> dict[str, str]:
+def _make_change_data(change: Change) -> dict[str, str]:
     text_before, text_after = _format_options(change, repr)
     return {"name": change.name, "before": text_before, "after": text_after}
 
@@ -214,7 +214,7 @@ def _to_json_data(value: Any) -> Any:
     if isinstance(value, IntervalKind):
         return format_interval_kind(value)
     if isinstance(value, Note):
-        return note_text(value)
+        return format_note(value)
     if isinstance(value, (list, tuple)):
         return [_to_json_data(item) for item in value]
     if not dataclasses.is_dataclass(value):
@@ -277,17 +277,17 @@ def _make_results_grid(report: Report, sides: Sides) -> Grid:
         verdict = _format_verdict_cell(result, report, sides)
         if has_one_reason:
             verdict = verdict.partition(":")[0]
-        lines.append([*_number_cells(result, metric), verdict])
+        lines.append([*_format_number_cells(result, metric), verdict])
     return Grid("", head, lines)
 
 
-def _number_cells(result: Result, metric: Metric) -> list[str]:
+def _format_number_cells(result: Result, metric: Metric) -> list[str]:
     return [
         result.label,
         "+".join(map(str, result.runs)),
         format_interval(metric.to_printed_unit(result.before), metric.digits),
         format_interval(metric.to_printed_unit(result.after), metric.digits),
-        _change_text(result.comparison.ratio if result.comparison else None),
+        _format_change(result.comparison.ratio if result.comparison else None),
         _format_p_value(result.p_adjusted),
     ]
 
@@ -298,7 +298,7 @@ def _format_p_value(p_value: float | None) -> str:
     return f"{p_value:.2g}" if p_value >= _MIN_PRINTED_P else "< 0.0001"
 
 
-def _change_text(ratio: Interval | None) -> str:
+def _format_change(ratio: Interval | None) -> str:
     """Return "+3.0 % (-1.0 % to +7.0 %)"; "n/a" for None."""
     if ratio is None:
         return "n/a"
@@ -306,17 +306,17 @@ def _change_text(ratio: Interval | None) -> str:
     if ratio.ends is None:
         return change
     if ratio.is_wide:
-        return f"{change} ({spread_text(ratio)})"
+        return f"{change} ({format_spread(ratio)})"
     low, high = map(format_signed_percent, ratio.ends)
     return f"{change} ({low} to {high})"
 
 
-def _step_times_grid(report: Report) -> Grid | None:
+def _make_step_times_grid(report: Report) -> Grid | None:
     """Return the changes of step times; None if none is known."""
     lines = []
     for result in report.results:
         if any(change.ratio for change in result.step_times):
-            changes = [_change_text(change.ratio) for change in result.step_times]
+            changes = [_format_change(change.ratio) for change in result.step_times]
             lines.append([result.label, *changes])
     if not lines:
         return None
@@ -363,7 +363,7 @@ def _list_sections(report: Report, sides: Sides) -> list[Section]:
     numbers += [result.after for result in report.results]
     remarks = explain_numbers(numbers)
     remarks += explain_hidden(sum(result.hidden_by_load for result in report.results))
-    if step_times := _step_times_grid(report):
+    if step_times := _make_step_times_grid(report):
         grids.append(step_times)
         remarks += _list_missing_percentiles(report)
     sections = [Section("", grids, tuple(remarks))]

@@ -84,12 +84,12 @@ def state_verdicts(report: Report) -> list[Statement]:
     answer = _state_machines if report.machines else _state_gate
     return [
         *answer(report),
-        *training_differences.change_statements(report.changed_training, names),
-        *step_time_statements(report, names),
+        *training_differences.state_changes(report.changed_training, names),
+        *state_step_times(report, names),
     ]
 
 
-def step_time_statements(
+def state_step_times(
     report: Report, names: Sequence[str] = A_AND_B.names
 ) -> list[Statement]:
     """Return the step times that changed although the metric did not.
@@ -290,13 +290,13 @@ def state_method(report: Report, sides: Sides = BEFORE_AFTER) -> list[Statement]
     for result in report.results:
         numbers += [("", result.before), ("", result.after)]
     method_notes += [state("interval-kind", kind) for kind in group_by_kind(numbers)]
-    method_notes += _test_statements(report)
+    method_notes += _state_test(report)
     if any(map(_has_step_time_interval, report.results)):
         method_notes.append(state("step-time-intervals", report.step_time))
     return [*method_notes, *_state_single_runs(report)]
 
 
-def _test_statements(report: Report) -> Iterator[Statement]:
+def _state_test(report: Report) -> Iterator[Statement]:
     """Yield the test of the changes, and what it assumes."""
     num_judged = sum(result.p_adjusted is not None for result in report.results)
     caveat = ""

@@ -4,7 +4,7 @@ Two rates differ if the interval of their ratio excludes 1. Among several series
 Bonferroni's correction over all pairs keeps the chance of any false difference at 5 %.
 A number without an interval over processes is never compared with another.
 
-Terminal, page and JSON begin with these statements; `answer_statements` has their
+Terminal, page and JSON begin with these statements; `state_answer` has their
 order.
 """
 
@@ -48,9 +48,9 @@ _MAX_ANSWERS = 3  # scalings of many models that have an answer each
 _MAX_LOADED = 3  # more disturbed runs are not worth repeating: the machine is busy
 
 
-def answer_text(summary: Summary) -> str:
+def write_answer(summary: Summary) -> str:
     """Return the answer in English."""
-    return write_sentences(answer_statements(summary))
+    return write_sentences(state_answer(summary))
 
 
 def answer_paragraphs(summary: Summary) -> tuple[list[str], list[str]]:
@@ -62,7 +62,7 @@ def answer_paragraphs(summary: Summary) -> tuple[list[str], list[str]]:
     """
     alarms: list[Statement] = []
     groups: list[list[Statement]] = [[]]
-    statements = answer_statements(summary)
+    statements = state_answer(summary)
     for statement in statements:
         if statement.kind == "scaling":
             groups.append([])
@@ -136,7 +136,7 @@ def format_overview(summary: Summary) -> str:
     return write_sentences(state_overview(summary))
 
 
-def answer_statements(summary: Summary) -> list[Statement]:
+def state_answer(summary: Summary) -> list[Statement]:
     """State how far the only series scales, or which series is fastest.
 
     Weak and strong scaling have an answer each, because they are never compared.
@@ -488,7 +488,7 @@ def _count_disturbed_left_out(summary: Summary) -> list[Statement]:
     return left_out_facts
 
 
-def all_missing_run_commands(summary: Summary) -> list[str]:
+def list_all_missing_run_commands(summary: Summary) -> list[str]:
     """Return the commands that complete the folder, each once.
 
     The first ones repeat the disturbed runs, if they are few.

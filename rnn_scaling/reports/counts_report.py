@@ -96,7 +96,7 @@ def make_data(inspection: Inspection) -> dict[str, Any]:
     for group in inspection.groups:
         fields = {
             "title": group.title,
-            "counts": list(map(_counts_data, group.counts)),
+            "counts": list(map(_make_counts_data, group.counts)),
             "why": _state_reasons(group),
         }
         groups.append(fields)
@@ -111,7 +111,7 @@ def make_data(inspection: Inspection) -> dict[str, Any]:
     }
 
 
-def _counts_data(configuration: StepCounts) -> dict[str, Any]:
+def _make_counts_data(configuration: StepCounts) -> dict[str, Any]:
     fields = dataclasses.asdict(configuration)
     unit = fields.pop("unit")
     items = fields.pop("items")
@@ -297,11 +297,11 @@ def _make_types_grid(columns: Sequence[StepCounts], top: int = _TOP_TYPES) -> Gr
         head.append("difference of kernels")
 
     kinds = sorted(most_kernels, key=lambda kind: (-most_kernels[kind], kind))
-    lines = [[kind, *_type_cells(columns, [kind])] for kind in kinds[:top]]
+    lines = [[kind, *_make_type_cells(columns, [kind])] for kind in kinds[:top]]
     if kinds[top:]:
         name = f"{len(kinds) - top} other types"
-        lines.append([name, *_type_cells(columns, kinds[top:])])
-    lines.append(["all", *_type_cells(columns, kinds)])
+        lines.append([name, *_make_type_cells(columns, kinds[top:])])
+    lines.append(["all", *_make_type_cells(columns, kinds)])
     caption = (
         "Largest types, operators and kernels per step "
         f"(devices: {columns[0].num_devices})"
@@ -309,7 +309,9 @@ def _make_types_grid(columns: Sequence[StepCounts], top: int = _TOP_TYPES) -> Gr
     return Grid(caption, head, lines)
 
 
-def _type_cells(columns: Sequence[StepCounts], kinds: Sequence[str]) -> Iterator[str]:
+def _make_type_cells(
+    columns: Sequence[StepCounts], kinds: Sequence[str]
+) -> Iterator[str]:
     kernels_of_columns = []
     for column in columns:
         operators = sum(column.operators_by_type.get(kind, 0) for kind in kinds)

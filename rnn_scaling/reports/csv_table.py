@@ -104,7 +104,7 @@ def _make_row_columns(summary: Summary) -> list[RowColumn]:
     metrics = select_metrics(summary.rows)
     own_columns += map(columns.make_metric_column, metrics)
     if any(row.corrected is not None for row in summary.rows):
-        own_columns.append(columns.make_measured_rate_column(rate_of(metrics)))
+        own_columns.append(columns.make_measured_rate_column(find_rate(metrics)))
         own_columns += [columns.RATE_CORRECTED, columns.SPEEDUP_CORRECTED]
     own_columns += [_INTERVAL_OVER, _INTERVAL_KIND]
     # Another program may have an option with the name of one of our columns.
@@ -123,7 +123,7 @@ def _make_row_columns(summary: Summary) -> list[RowColumn]:
     ]
 
 
-def rate_of(metrics: Iterable[Metric]) -> Metric:
+def find_rate(metrics: Iterable[Metric]) -> Metric:
     """Return the rate among the metrics of a report, with their unit."""
     return next(metric for metric in metrics if metric.compute is RATE.compute)
 

@@ -43,7 +43,7 @@ def state_fastest(series: Sequence[SeriesSummary], count: int) -> list[Statement
       series: At least two series, all with a rate on `count` devices.
       count: The number of devices.
     """
-    ordered = sorted(series, key=lambda member: -_rate_on(member, count).value)
+    ordered = sorted(series, key=lambda member: -_find_rate(member, count).value)
     first, *slower = ordered
     rivals = [
         member for member in slower if not _is_slower(member, first, count, len(series))
@@ -68,14 +68,14 @@ def state_fastest(series: Sequence[SeriesSummary], count: int) -> list[Statement
             "fastest",
             first.title,
             **place,
-            rate=_rate_on(first, count),
+            rate=_find_rate(first, count),
             unit=first.unit,
         ),
         *common,
     ]
     scaling = one_series.state_scaling(first) if count > 1 else []
     if all(each.kind != "scaling-corrected" for each in scaling):
-        facts += one_series.rate_corrections(_list_rows([first], count))
+        facts += one_series.state_rate_corrections(_list_rows([first], count))
     facts += scaling
     if count > 1:
         facts += _state_workers(first, None)
@@ -100,18 +100,18 @@ def _state_unclear(
       common: The statement after the first one, if the series have more devices.
     """
     first = ordered[0]
-    best = _rate_on(first, count)
+    best = _find_rate(first, count)
     slowed = []
     for member in rivals:
-        is_below = is_above(best, _rate_on(member, count), len(ordered))
+        is_below = is_above(best, _find_rate(member, count), len(ordered))
         if is_below and not has_lost_workers(member.row_on(count)):
             slowed.append(member)
     all_slowed = len(slowed) == len(rivals)
     tied_series = [first]
     tied_series += [member for member in rivals if member not in slowed or all_slowed]
 
-    yield state("fastest-unclear", **place, tied=_rate_values(tied_series, count))
-    yield from one_series.rate_corrections(_list_rows(tied_series, count))
+    yield state("fastest-unclear", **place, tied=_list_rate_values(tied_series, count))
+    yield from one_series.state_rate_corrections(_list_rows(tied_series, count))
     yield from common
     if num_slower := len(ordered) - 1 - len(rivals):
         yield state("others-slower", others=num_slower)
@@ -119,14 +119,12 @@ def _state_unclear(
         yield state("quiet-runs-would-tell")
         return
     if slowed:
-        yield state("slowed-by-load", slowed=_rate_values(slowed, count))
-    rates = [_rate_on(member, count) for member in tied_series]
-    yield from _tie_statements(rates, len(ordered))
+        yield state("slowed-by-load", slowed=_list_rate_values(slowed, count))
+    rates = [_find_rate(member, count) for member in tied_series]
+    yield from _state_tie(rates, len(ordered))
 
 
-def _tie_statements(
-    rates: Sequence[Interval], num_compared: int
-) -> Iterator[Statement]:
+def _state_tie(rates: Sequence[Interval], num_compared: int) -> Iterator[Statement]:
     """State what to do about a tie, and the repeats that the seen difference needs.
 
     Args:
@@ -191,10 +189,12 @@ def _state_faster_elsewhere(
     return elsewhere_statements
 
 
-def _rate_values(series: Sequence[SeriesSummary], count: int) -> list[dict[str, Any]]:
+def _list_rate_values(
+    series: Sequence[SeriesSummary], count: int
+) -> list[dict[str, Any]]:
     rates = []
     for member in series:
-        rate = list_interval_values(_rate_on(member, count))
+        rate = list_interval_values(_find_rate(member, count))
         rates.append({"name": member.title, "rate": rate, "unit": member.unit})
     return rates
 
@@ -226,8 +226,8 @@ def _is_slower(
     lost_share = max_slowing_beyond(row, best_row)
     if lost_share >= 1:
         return False
-    undisturbed = _rate_on(series, count).scaled(1 / (1 - lost_share))
-    return is_above(_rate_on(best, count), undisturbed, num_compared)
+    undisturbed = _find_rate(series, count).scaled(1 / (1 - lost_share))
+    return is_above(_find_rate(best, count), undisturbed, num_compared)
 
 
 def state_conditions(
@@ -286,7 +286,7 @@ def format_devices(series: Sequence[SeriesSummary], count: int) -> str:
     return texts.pop() if len(texts) == 1 else format_count(count, "device")
 
 
-def _rate_on(series: SeriesSummary, count: int) -> Interval:
+def _find_rate(series: SeriesSummary, count: int) -> Interval:
     row = series.row_on(count)
     assert row and row.rate
     return row.rate

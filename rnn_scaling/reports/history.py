@@ -73,7 +73,7 @@ def _state_disturbed_runs(timeline: Timeline) -> list[Statement]:
     ]
 
 
-def _change_statements(curve: Curve, change_point: ChangePoint) -> list[Statement]:
+def _state_change(curve: Curve, change_point: ChangePoint) -> list[Statement]:
     """Return the size of a change, its commits, and the versions that changed then."""
     change = change_point.change
     low, high = change.ends or (change.value, change.value)
@@ -83,9 +83,9 @@ def _change_statements(curve: Curve, change_point: ChangePoint) -> list[Statemen
         state(
             kind,
             curve.title,
-            change=_change_percent(change.value),
-            low=_change_percent(low),
-            high=_change_percent(high),
+            change=_convert_to_percent(change.value),
+            low=_convert_to_percent(low),
+            high=_convert_to_percent(high),
             before=change_point.before.name,
             after=change_point.after.name,
             commits=change_point.commits,
@@ -100,7 +100,7 @@ def _change_statements(curve: Curve, change_point: ChangePoint) -> list[Statemen
     return statements
 
 
-def _change_percent(ratio: float) -> float:
+def _convert_to_percent(ratio: float) -> float:
     """Return a ratio as a change in per cent."""
     return 100 * (ratio - 1)
 
@@ -110,7 +110,7 @@ def make_paragraphs(timeline: Timeline) -> list[list[Statement]]:
     groups = [[_state_size(timeline)]]
     for curve in timeline.curves:
         for change_point in curve.change_points:
-            groups.append(_change_statements(curve, change_point))
+            groups.append(_state_change(curve, change_point))
 
     longest = max(timeline.curves, key=lambda curve: len(curve.quiet_points))
     num_entries = len(longest.quiet_points)
@@ -193,13 +193,13 @@ def list_points(timeline: Timeline) -> list[dict[str, Any]]:
     for curve in timeline.curves:
         first_points = [curve.quiet_points[cut] for cut in curve.levels.cuts]
         for point in curve.points:
-            fields = _point_data(curve, point)
+            fields = _make_point_data(curve, point)
             fields["change_point"] = any(first is point for first in first_points)
             lines.append(fields)
     return lines
 
 
-def _point_data(curve: Curve, point: Point) -> dict[str, Any]:
+def _make_point_data(curve: Curve, point: Point) -> dict[str, Any]:
     """Return one entry of a curve as JSON data."""
     entry = point.entry
     interval = make_interval_data(point.rate)

@@ -166,12 +166,12 @@ def _lend_baselines(rows: Sequence[Row]) -> Iterator[Row]:
     for row in rows:
         candidates = [base for base in baselines if _work_key(base) == _work_key(row)]
         if row.baseline is None and candidates:
-            fastest = max(candidates, key=_rate_or_zero)
+            fastest = max(candidates, key=_find_rate_or_zero)
             row = dataclasses.replace(row, one_device=fastest)
         yield row
 
 
-def _rate_or_zero(row: Row) -> float:
+def _find_rate_or_zero(row: Row) -> float:
     return row.rate.value if row.rate else 0.0
 
 
@@ -194,7 +194,7 @@ def make_statements(imported: Imported) -> list[Statement]:
         for run in reading.runs:
             findings = run.record.log_findings or ()
             unit = run.record.unit
-            results += log_findings.log_statements(reading.source, findings, unit)
+            results += log_findings.state_findings(reading.source, findings, unit)
     _, outlying_scores = mlperf_scores.find_scores(imported.readings)
     results += outlying_scores
     for members in imported.by_unit.values():
@@ -272,7 +272,7 @@ def _label(row: Row) -> str:
     return Member("", ImportedRun(0, record), row).series or str(record.config[TRAINER])
 
 
-def _all_tables(imported: Imported) -> list[Table]:
+def _make_all_tables(imported: Imported) -> list[Table]:
     """Return the tables of rates, findings of the audit, scores, then of the logs."""
     tables = [_make_rates_table(unit, runs) for unit, runs in imported.by_unit.items()]
     for findings, comparisons in imported.audited or ():
@@ -405,7 +405,7 @@ def write_records(imported: Imported, folder: Path) -> Iterator[str]:
 def render_markdown(imported: Imported) -> str:
     """Return the tables with their notes, for readers."""
     paragraphs = []
-    for full in _all_tables(imported):
+    for full in _make_all_tables(imported):
         text = format_table(full.columns, full.rows[:_MARKDOWN_ROWS])
         paragraph = f"### {full.title}\n\n{text}"
         num_omitted = len(full.rows) - _MARKDOWN_ROWS
@@ -436,7 +436,7 @@ def _render_csv(imported: Imported) -> str:
     """Return the tables one below the other: `# title`, header, rows, an empty line."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
-    for content in _all_tables(imported):
+    for content in _make_all_tables(imported):
         out.write(f"# {entry.make_printable(content.title)}\n")
         writer.writerow(map(format_csv_cell, content.columns))
         writer.writerows(map(format_csv_cell, row) for row in content.rows)
@@ -449,7 +449,7 @@ def render_json(imported: Imported) -> str:
     remarks = make_statements(imported)
     document: dict[str, Any] = {
         "schema": _SCHEMA,
-        "logs": [_log_json(reading) for reading in imported.readings],
+        "logs": [_make_log_json(reading) for reading in imported.readings],
         "rates": _make_rates_json(imported),
         "statements": [statement.data() for statement in remarks],
         "remarks": list(map(write_sentence, remarks)),
@@ -464,7 +464,7 @@ def render_json(imported: Imported) -> str:
     return input_files.format_json(document)
 
 
-def _log_json(reading: Reading) -> dict[str, Any]:
+def _make_log_json(reading: Reading) -> dict[str, Any]:
     points = []
     for run in reading.runs:
         extra_values = {name: cell.value for name, cell in run.extra.items()}

@@ -26,7 +26,7 @@ from rnn_scaling.reports import (
     steps,
 )
 from rnn_scaling.reports.columns import RowColumn, make_json_fields
-from rnn_scaling.reports.csv_table import list_further_options, rate_of
+from rnn_scaling.reports.csv_table import find_rate, list_further_options
 from rnn_scaling.reports.environment import EnvironmentFact
 from rnn_scaling.reports.json_data import format_plain_json
 from rnn_scaling.reports.repeat_commands import repeat_command
@@ -44,13 +44,13 @@ _MAX_INDENTED_ROWS = 1000
 
 def render(summary: Summary) -> bytes:
     """Return the report as JSON."""
-    answer = conclusions.answer_statements(summary)
+    answer = conclusions.state_answer(summary)
     overview = conclusions.state_overview(summary)
     warnings = cautions.make_statements(summary)
     shown_metrics = select_metrics(summary.rows)
     metrics = list(map(columns.make_metric_column, shown_metrics))
     if any(row.corrected is not None for row in summary.rows):
-        metrics.append(columns.make_measured_rate_column(rate_of(shown_metrics)))
+        metrics.append(columns.make_measured_rate_column(find_rate(shown_metrics)))
     options = list_further_options(summary)
     data: dict[str, Any] = {
         "schema": REPORT_SCHEMA,
@@ -134,7 +134,7 @@ def _make_row_data(
     data |= make_json_fields((*metrics, columns.WITHIN_RUN), row)
     data["attribution"] = _make_attribution_data(summary.losses.get(row), summary.unit)
     data["steady_state"] = [
-        _steady_state_data(summary, run)
+        _make_steady_state_data(summary, run)
         for run in row.good_runs
         if id(run) in summary.steady_states
     ]
@@ -178,7 +178,7 @@ def _make_attribution_data(
     }
 
 
-def _steady_state_data(summary: Summary, run: RunRecord) -> dict[str, Any]:
+def _make_steady_state_data(summary: Summary, run: RunRecord) -> dict[str, Any]:
     state = summary.steady_states[id(run)]
     data: dict[str, Any] = {
         "file": summary.files[id(run)],

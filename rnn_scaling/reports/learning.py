@@ -120,7 +120,7 @@ def _state_comparisons(
     if baseline is None:
         return [reached_statement, state("target-without-baseline", title)]
     if learning.is_time_hidden(result):
-        return [reached_statement, *_work_statements(result, baseline, title)]
+        return [reached_statement, *_state_work(result, baseline, title)]
     if ratio is None or not (baseline.seconds and baseline.items and result.items):
         return [
             reached_statement,
@@ -138,7 +138,7 @@ def _state_comparisons(
     return [state(kind, title, **values)]
 
 
-def _work_statements(
+def _state_work(
     result: LearningResult, baseline: LearningResult, title: str
 ) -> list[Statement]:
     """Return the items that a configuration needs if load hides how times compare."""

@@ -1,8 +1,8 @@
 """Make a statement for each second way to read a log's rate.
 
-For example, the start-up was left out, and all lines have another rate. `imports` calls
-`log_statements` for one log, and `cautions` and `answer_text` call `state_summary`
-for all runs of a report.
+For example, the start-up was left out, and all lines have another rate.
+`state_findings` has the statements of one log, and `state_summary` the statements of all
+runs of a report.
 
 A new kind needs a member of `LogFindingKind` and a template `log-KIND` in
 templates/cautions.txt.
@@ -53,11 +53,11 @@ def state_summary(summary: Summary) -> list[Statement]:
         source = first.run_name
         if len(same_kind) > 1:
             source = f"{source} (and {len(same_kind) - 1} more)"
-        statements += log_statements(source, [first.finding], first.unit)
+        statements += state_findings(source, [first.finding], first.unit)
     return statements
 
 
-def log_statements(
+def state_findings(
     source: str, findings: Iterable[LogFinding], unit: str
 ) -> list[Statement]:
     """Return the statements of one log.

@@ -26,7 +26,7 @@ _TITLE = "Cost over speed with all devices: right and down is better"
 
 def make_section(costs: Sequence[MachineCost]) -> Section:
     """Return a line for each machine and series. All prices have the same currency."""
-    rate, cost = _rate_and_cost_metrics(costs)
+    rate, cost = _list_rate_and_cost_metrics(costs)
     columns: Columns = {
         "Machine (runs)": lambda row: f"{row.machine} ({row.folder})",
         "Series": lambda row: row.series,
@@ -59,7 +59,7 @@ def write(costs: Sequence[MachineCost], target: Path, force: bool) -> None:
     report_files.write_files(files, target, force)
 
 
-def _rate_and_cost_metrics(costs: Sequence[MachineCost]) -> tuple[Metric, Metric]:
+def _list_rate_and_cost_metrics(costs: Sequence[MachineCost]) -> tuple[Metric, Metric]:
     unit = costs[0].unit
     return RATE.with_unit(unit), COST.with_unit(unit, costs[0].currency)
 
@@ -69,7 +69,7 @@ def _make_explorer(costs: Sequence[MachineCost]) -> explorer.Explorer:
 
     Colours distinguish machines, and shapes distinguish series.
     """
-    rate, cost = _rate_and_cost_metrics(costs)
+    rate, cost = _list_rate_and_cost_metrics(costs)
     machines = list(dict.fromkeys(row.machine for row in costs))
     series = list(dict.fromkeys(row.series for row in costs))
     lines = []

@@ -97,7 +97,7 @@ def make_table(prediction: Prediction) -> Grid:
     def format_source(point: PredictedPoint) -> str:
         return measured_source if point.devices in decimals else predicted_source
 
-    def number_text(point: PredictedPoint) -> str:
+    def format_number(point: PredictedPoint) -> str:
         number = curve.to_source_unit(point.devices, point.rate)
         source_decimals = decimals.get(point.devices)
         if source_decimals is not None:
@@ -114,7 +114,7 @@ def make_table(prediction: Prediction) -> Grid:
             f"{point.devices:,}"
         ),
         "Source": format_source,
-        _name_quantity(curve): number_text,
+        _name_quantity(curve): format_number,
         "Efficiency (%)": format_efficiency,
         "Largest loss": lambda point: _find_largest_loss(point.parts),
     }
@@ -238,7 +238,7 @@ def format_changes(sensitivities: Sequence[Sensitivity]) -> str:
     parts = []
     for sensitivity in sensitivities:
         parts += [
-            write_sentence(_step_statement(sensitivity)),
+            write_sentence(_state_step(sensitivity)),
             "",
             format_markdown([Section("", (_make_changes_table(sensitivity),))]),
             *map(write_sentence, sensitivity.statements),
@@ -252,7 +252,7 @@ def _make_changes_table(sensitivity: Sensitivity) -> Grid:
     curve = sensitivity.curve
     digits = curve.decimals if curve.time else 0
 
-    def number_text(effect: Effect) -> str:
+    def format_number(effect: Effect) -> str:
         return format_interval(
             curve.to_source_unit(sensitivity.devices, effect.rate), digits
         )
@@ -260,7 +260,7 @@ def _make_changes_table(sensitivity: Sensitivity) -> Grid:
     columns: Columns = {
         "Change": lambda effect: effect.change,
         "Gain": lambda effect: format_interval(effect.gain, 2),
-        _name_quantity(curve): number_text,
+        _name_quantity(curve): format_number,
         "Efficiency (%)": lambda effect: format_interval(
             effect.efficiency.scaled(PERCENT), 0
         ),
@@ -268,7 +268,7 @@ def _make_changes_table(sensitivity: Sensitivity) -> Grid:
     return make_grid("", columns, sensitivity.effects)
 
 
-def _step_statement(sensitivity: Sensitivity) -> Statement:
+def _state_step(sensitivity: Sensitivity) -> Statement:
     """Return the parts of a step before any change, the largest first."""
     parts = sorted(sensitivity.parts.items(), key=lambda part: -part[1].value)
     names = [

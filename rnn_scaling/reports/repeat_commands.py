@@ -46,11 +46,11 @@ def list_commands(series: SeriesSummary) -> list[str]:
             repeat_command(last, compared, **scale.ON_ONE_DEVICE),
         ]
     if series.is_strong_scaling:
-        sweeps += _share_commands(series, compared)
+        sweeps += _list_share_commands(series, compared)
     return sweeps
 
 
-def _share_commands(series: SeriesSummary, compared: OptionLists) -> Iterator[str]:
+def _list_share_commands(series: SeriesSummary, compared: OptionLists) -> Iterator[str]:
     """Yield sweeps on one device with each device's share of the global batch.
 
     They show which loss is due to the smaller batch of a device.

@@ -342,7 +342,7 @@ def _run(
         steady=steady.start if steady else None,
         phases={name: seconds for name, seconds in phases.items() if seconds},
         facts={name: str(value) for name, value in _drop_unknown(facts).items()},
-        log=_log(summary, file, record),
+        log=_find_log(summary, file, record),
         command=command,
     )
 
@@ -412,7 +412,7 @@ def _thin_out(seconds: Sequence[float], limit: int) -> tuple[list[Any], int]:
     return ends, size
 
 
-def _log(summary: Summary, file: str, record: RunRecord) -> str:
+def _find_log(summary: Summary, file: str, record: RunRecord) -> str:
     """Return the error of a run, and the end of its program's output."""
     error = record.error
     error_text = f"{error.type}: {error.message}" if error else ""

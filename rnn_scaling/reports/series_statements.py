@@ -77,7 +77,7 @@ def state_scaling(series: SeriesSummary) -> list[Statement]:
         values["speedup"] = speedup
     scaling_facts = [
         state(kind, series.title, **values),
-        *rate_corrections([fastest]),
+        *state_rate_corrections([fastest]),
     ]
     if not has_interval_over_runs(fastest.rate):
         scaling_facts.append(state("single-runs"))
@@ -90,7 +90,7 @@ def _state_largest_row(series: SeriesSummary) -> list[Statement]:
     assert row and row.rate
     title = series.title
     rate = state("rate", title, rate=row.rate, unit=series.unit, devices=row.devices)
-    rates = [rate, *rate_corrections([row])]
+    rates = [rate, *state_rate_corrections([row])]
     if row.num_devices == 1:
         if series.failed_above:
             return rates
@@ -169,7 +169,7 @@ def is_corrected(row: Row) -> bool:
     return speedup is not None and speedup.is_corrected
 
 
-def rate_corrections(rows: Sequence[Row]) -> list[Statement]:
+def state_rate_corrections(rows: Sequence[Row]) -> list[Statement]:
     """State how many of the stated rates are corrected for load; [] if none is."""
     corrected = [row for row in rows if row.corrected is not None]
     if not corrected:

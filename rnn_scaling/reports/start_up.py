@@ -171,11 +171,11 @@ def make_section(rows: Sequence[Row], title: str) -> Section | None:
         "Devices": lambda start_up: str(start_up.row.num_devices),
         "Initialisation (s)": lambda start_up: f"{start_up.initialisation:.2f}",
         "First batch (s)": lambda start_up: f"{start_up.phases['first_batch']:.2f}",
-        "Other batches (s)": lambda start_up: _rate_text(
+        "Other batches (s)": lambda start_up: _format_rate(
             start_up.steady, start_up.row.rate
         ),
         "End (s)": lambda start_up: f"{start_up.phases['teardown']:.2f}",
-        "Total (s)": lambda start_up: _rate_text(start_up.total, start_up.row.rate),
+        "Total (s)": lambda start_up: _format_rate(start_up.total, start_up.row.rate),
         f"Speedup: {unit}/s": lambda start_up: format_interval(
             start_up.row.shown_metric(SPEEDUP), SPEEDUP.digits
         ),
@@ -198,7 +198,7 @@ def make_section(rows: Sequence[Row], title: str) -> Section | None:
     return Section(title, (make_grid(caption, columns, all_start_ups),), tuple(notes))
 
 
-def _rate_text(number: float, source: Interval | None) -> str:
+def _format_rate(number: float, source: Interval | None) -> str:
     """Return a number with the mark of the rate or speedup that it contains."""
     mark = MARKS[Note.CORRECTED] if source and source.is_corrected else ""
     return f"{number:.2f}{mark}"
@@ -208,7 +208,7 @@ def _format_ratio(start_up: StartUp, ratio: float) -> str:
     """Return a speedup by a clock, or "n/a" if load of other programs hides it."""
     if start_up.row.is_speedup_hidden:
         return "n/a"
-    return _rate_text(ratio, start_up.row.shown_metric(SPEEDUP))
+    return _format_rate(ratio, start_up.row.shown_metric(SPEEDUP))
 
 
 def _state_speedups(base: StartUp, largest: StartUp, speedup: Interval) -> Statement:

@@ -57,10 +57,10 @@ from rnn_scaling.reports.summary import SeriesSummary, Summary
 from rnn_scaling.reports.wording import (
     format_interval,
     format_interval_kind,
+    format_marks,
     format_plain,
     has_interval,
     make_interval_notes,
-    mark_text,
     write_sentence,
     write_sentences,
 )
@@ -87,11 +87,11 @@ def make_sections(summary: Summary, is_brief: bool = False) -> list[Section]:
         )
         section_title = title if len(summary.tables) > 1 else ""
         grid = make_grid("", format_cells_by_header(columns), series)
-        tables.append(Section(section_title, (grid,), tuple(mark_statements(series))))
+        tables.append(Section(section_title, (grid,), tuple(state_marks(series))))
     return tables
 
 
-def mark_statements(series: Sequence[SeriesSummary]) -> list[Statement]:
+def state_marks(series: Sequence[SeriesSummary]) -> list[Statement]:
     """Return the lines that explain the marks of a table of series."""
     rows = [member.largest_row for member in series if member.largest_row]
     return explain_rows(with_baselines(rows))
@@ -134,7 +134,7 @@ def make_columns(
         suffix = ""
     rate_name = RATE.with_unit(unit).name
     heading = f"{unit.capitalize()}/s"
-    rate = SeriesColumn(rate_name, _rate_cell, f"{heading}{suffix}")
+    rate = SeriesColumn(rate_name, _format_rate_cell, f"{heading}{suffix}")
     speedup = _make_metric_column(f"Speedup{suffix}", SPEEDUP)
     efficiency = _make_metric_column(f"Efficiency{suffix} (%)", EFFICIENCY)
     # Each table begins with its most important number, because a phone shows only that.
@@ -152,7 +152,7 @@ def make_columns(
             SeriesColumn(base_metric, _format_base_rate_cell, f"{heading} on 1 device")
         )
     if not is_brief:
-        columns.append(SeriesColumn("", _runs_cell, "Runs"))
+        columns.append(SeriesColumn("", _format_runs_cell, "Runs"))
     if summary.is_certified:
         columns.append(
             SeriesColumn("", _format_certificate_cell, certificates.COLUMN_TITLE)
@@ -180,7 +180,7 @@ def _format_certificate_cell(series: SeriesSummary) -> str:
     return certificates.format_verdict(series.rows)
 
 
-def _rate_cell(series: SeriesSummary) -> str:
+def _format_rate_cell(series: SeriesSummary) -> str:
     """Return the rate on the most devices, or "failed" if no run succeeded."""
     row = series.largest_row
     return format_interval(row.rate, 1) if row else "failed"
@@ -193,7 +193,7 @@ def _format_base_rate_cell(series: SeriesSummary) -> str:
     return format_interval(baseline.rate, 1) if baseline else _UNKNOWN
 
 
-def _runs_cell(series: SeriesSummary) -> str:
+def _format_runs_cell(series: SeriesSummary) -> str:
     """Return the numbers of runs that count on one device and on the most devices."""
     row = series.largest_row
     if row is None:
@@ -235,7 +235,7 @@ def format_text(summary: Summary) -> str:
                 [list_series_rates(series), make_parts_section(series)], level=3
             )
         )
-        parts.append(format_markdown(_step_sections(series), level=4))
+        parts.append(format_markdown(_make_step_sections(series), level=4))
     if padding := make_padding_section(summary):
         parts.append(format_markdown([padding], level=3))
     if summary.learning:
@@ -286,7 +286,7 @@ def _is_single_run(rows: Sequence[Row]) -> bool:
     return rate is None or not rate.ends
 
 
-def _step_sections(series: SeriesSummary) -> list[Section]:
+def _make_step_sections(series: SeriesSummary) -> list[Section]:
     """Return the parts of traced steps, the start-up, and the ranks of the most workers."""
     sections = []
     for row in series.rows:
@@ -481,6 +481,6 @@ def _make_single_run_column(metric: Metric) -> RowColumn:
         value = metric.to_printed_unit(row.metric(metric))
         if value is None or metric.ideal:
             return "n/a"
-        return f"{format_plain(value.value, metric.digits)}{mark_text(value)}"
+        return f"{format_plain(value.value, metric.digits)}{format_marks(value)}"
 
     return dataclasses.replace(columns.make_metric_column(metric), text=format_cell)

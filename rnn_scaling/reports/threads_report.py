@@ -126,12 +126,12 @@ def make_data(probes: Sequence[Probe]) -> dict[str, Any]:
         statements += dispatch_threads.make_statements(probe)
     return {
         "schema": _SCHEMA,
-        "probes": list(map(_probe_data, probes)),
+        "probes": list(map(_make_probe_data, probes)),
         "statements": statements,
     }
 
 
-def _probe_data(probe: Probe) -> dict[str, Any]:
+def _make_probe_data(probe: Probe) -> dict[str, Any]:
     """Return the settings of a series as JSON data."""
     rate_name = RATE.with_unit(probe.unit).name
     settings = []

@@ -61,7 +61,7 @@ def make_alarms(summary: Summary) -> list[Statement]:
     return alarm_statements
 
 
-def change_statements(
+def state_changes(
     changes: Sequence[ChangedTraining], sides: Sequence[str]
 ) -> Iterator[Statement]:
     """State how the first configuration with another training trains otherwise.

@@ -72,10 +72,10 @@ def format_interval(interval: Interval | None, digits: int | None) -> str:
     """
     if interval is None:
         return "n/a"
-    return f"{_remove_marks(interval, digits)}{mark_text(interval)}"
+    return f"{_remove_marks(interval, digits)}{format_marks(interval)}"
 
 
-def mark_text(interval: Interval | None) -> str:
+def format_marks(interval: Interval | None) -> str:
     """Return the marks of a number, such as "†"; "" for most numbers."""
     if interval is None:
         return ""
@@ -93,7 +93,7 @@ def _remove_marks(interval: Interval, digits: int | None) -> str:
     if interval.is_wide:
         known_digits = _WITHOUT_INTERVAL - 1 - _find_first_digit_power(value)
         decimals = max(0, min(digits, known_digits))
-        return f"{_format_rounded(value, decimals)} ({spread_text(interval)})"
+        return f"{_format_rounded(value, decimals)} ({format_spread(interval)})"
 
     low, high = interval.ends
     half_width = max(value - low, high - value)
@@ -126,7 +126,7 @@ def make_unit_heading(unit: str) -> str:
     return unit.capitalize() if unit.islower() else unit
 
 
-def spread_text(interval: Interval) -> str:
+def format_spread(interval: Interval) -> str:
     """Return "runs differ 3.7 times", which replaces an interval that is too wide."""
     return f"runs differ {format_three_digits(interval.spread)} times"
 
@@ -202,7 +202,7 @@ def format_digits(value: float, significant: int) -> str:
     return f"{value:,.{max(0, decimals)}f}"
 
 
-def share(value: float) -> str:
+def format_share(value: float) -> str:
     """Return a share in per cent, with a decimal below ten: "58 %", "5.2 %"."""
     decimals = 0 if value >= 0.0995 else 1
     return f"{100 * value:.{decimals}f} %"
@@ -263,7 +263,7 @@ _MAX_NAMES = 5  # names of a list; the others are counted
 def write_sentence(statement: Statement) -> str:
     """Return a statement in words; statements in its values are parts of the sentence."""
     values = {name: _put_in_words(value) for name, value in statement.values.items()}
-    template = all_templates()[statement.kind]
+    template = list_all_templates()[statement.kind]
     return _KIT.format(template, subject=statement.subject, **values)
 
 
@@ -282,7 +282,7 @@ def write_sentences(statements: Iterable[Statement]) -> str:
     texts: list[str] = []
     subject = ""
     for statement in statements:
-        template = all_templates()[statement.kind]
+        template = list_all_templates()[statement.kind]
         starts_with_subject = template.startswith("{subject} ")
         shown = statement
         if subject and statement.subject == subject and starts_with_subject:
@@ -295,7 +295,7 @@ def write_sentences(statements: Iterable[Statement]) -> str:
 
 
 @functools.cache
-def all_templates() -> Mapping[str, str]:
+def list_all_templates() -> Mapping[str, str]:
     """Return the template of each kind of statement.
 
     Raises:
@@ -332,7 +332,7 @@ def _list_with_noun(values: Sequence[int], noun: str) -> str:
     return f"{join_names(values)} {nouns}"
 
 
-def _share_text(count: int, total_and_noun: str) -> str:
+def _format_share_of_runs(count: int, total_and_noun: str) -> str:
     """Return "2 of 6 runs", "all 6 runs", "both runs", or "the run" of a single one."""
     total_text, _, noun = total_and_noun.partition(" ")
     total = int(total_text)
@@ -367,12 +367,12 @@ _FORMATS: Mapping[str, Callable[[Any, str], str]] = {
     "list_of": _list_with_noun,
     "List": lambda value, _: start_with_capital(join_names(value)),
     "count": lambda value, noun: format_count(_count_of(value), noun),
-    "of": _share_text,
-    "Of": lambda value, noun: start_with_capital(_share_text(value, noun)),
+    "of": _format_share_of_runs,
+    "Of": lambda value, noun: start_with_capital(_format_share_of_runs(value, noun)),
     "interval": _format_interval_value,
     "rates": lambda value, _: _format_rates(value),
     "number": lambda value, digits: format_digits(value, int(digits or NUMBER_DIGITS)),
-    "share": lambda value, _: share(value),
+    "share": lambda value, _: format_share(value),
     "percent": lambda value, digits: format_percent(value, int(digits or 2)),
     "duration": lambda value, _: _format_minutes(value),
 }
@@ -402,7 +402,7 @@ def _count_of(value: Any) -> int:
 def format_interval_kind(kind: IntervalKind) -> str:
     """Return the basis of an interval, or why it is missing; "" if unknown."""
     texts = [_format_basis(kind)]
-    texts += map(note_text, kind.notes)
+    texts += map(format_note, kind.notes)
     if kind.energy is not None:
         texts += map(write_sentence, _state_energy(kind.energy))
     return "; ".join(texts)
@@ -418,7 +418,7 @@ def _format_basis(kind: IntervalKind) -> str:
     return write_sentence(state(kind.basis.value, **values))
 
 
-def note_text(note: Note) -> str:
+def format_note(note: Note) -> str:
     return write_sentence(state(note.value))
 
 

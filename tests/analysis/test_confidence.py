@@ -62,9 +62,9 @@ def test_rate_is_all_words_over_all_seconds():
 
 def test_words_in_proportion_to_seconds_leave_no_error():
     words = np.array([10, 20, 30, 40, 50] * 4)
-    assert confidence.batch_standard_error(words / 1000, words) == pytest.approx(
-        0, abs=1e-12
-    )
+    assert confidence.compute_batch_standard_error(
+        words / 1000, words
+    ) == pytest.approx(0, abs=1e-12)
 
 
 def test_interval_over_runs_equals_students_t_of_the_logarithms():

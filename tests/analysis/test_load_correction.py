@@ -38,7 +38,7 @@ def make_runs_beside_busy_process(mode="replicated"):
 def kinds(records):
     return {
         each.kind: each.values
-        for each in conclusions.answer_statements(summarise_records(records))
+        for each in conclusions.state_answer(summarise_records(records))
     }
 
 

@@ -105,9 +105,7 @@ def test_the_headline_has_the_speedup_and_the_effects():
             for run in runs_of((1.0, 0.99, 1.0), sd=0.003, num_devices=2)
         ],
     ]
-    kinds = [
-        each.kind for each in conclusions.answer_statements(summarise_records(runs))
-    ]
+    kinds = [each.kind for each in conclusions.state_answer(summarise_records(runs))]
     assert kinds[:3] == ["speedup-alike", "effect-of-two", "effect-equal"]
     headlines, details = conclusions.answer_paragraphs(summarise_records(runs))
     assert (len(headlines), len(details)) == (1, 1)
@@ -122,9 +120,7 @@ def headline_kinds(factors, sd, modes=None):
             for run in runs_of(factors, sd=sd, num_devices=num_devices)
             if modes is None or run.options["variable_update"] in modes
         ]
-    return [
-        each.kind for each in conclusions.answer_statements(summarise_records(runs))
-    ]
+    return [each.kind for each in conclusions.state_answer(summarise_records(runs))]
 
 
 def test_only_modes_that_train_one_model_replace_each_other():
@@ -175,6 +171,6 @@ def test_a_series_that_trains_wrong_has_no_part_in_the_headline():
     ]
     headlines, _ = conclusions.answer_paragraphs(summarise_records(wrong))
     assert "WRONG" in headlines[0]
-    for statement in conclusions.answer_statements(summarise_records(wrong)):
+    for statement in conclusions.state_answer(summarise_records(wrong)):
         if statement.kind in headline.KINDS:
             assert "replicated" not in str(statement.data())

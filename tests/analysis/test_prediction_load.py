@@ -15,7 +15,7 @@ from rnn_scaling.analysis.prediction.sizing import Sizes
 from rnn_scaling.analysis.rows import build_rows
 from rnn_scaling.reports import prediction as report
 from rnn_scaling.reports.json_data import make_interval_data
-from rnn_scaling.reports.wording import mark_text
+from rnn_scaling.reports.wording import format_marks
 from tests.analysis.test_load_correction import remove_own_shares
 
 FACTORS = (0.99, 1.0, 1.01)
@@ -52,8 +52,8 @@ def test_corrected_points_are_marked_and_have_the_error_of_the_correction():
         report.PredictionReport("x", (series.predict([8]),), sizes=(Sizes(),))
     )
     [line] = [line for line in text.splitlines() if line.startswith("|       4 ")]
-    assert line.count(mark_text(four.interval)) == 2
-    assert f"- {mark_text(four.interval)} " in text
+    assert line.count(format_marks(four.interval)) == 2
+    assert f"- {format_marks(four.interval)} " in text
 
 
 def test_a_single_corrected_run_still_has_the_error_of_its_correction():

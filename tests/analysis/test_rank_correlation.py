@@ -9,8 +9,8 @@ from rnn_scaling.analysis.confidence import Interval
 from rnn_scaling.analysis.correlation import (
     MIN_FAMILIES,
     MIN_POINTS_FOR_INTERVAL,
-    rank_correlation,
-    rank_correlation_with_errors,
+    compute_rank_correlation,
+    compute_rank_correlation_with_errors,
     state_efficiency_trend,
 )
 from rnn_scaling.analysis.interval_kinds import Basis
@@ -21,7 +21,7 @@ X = [67, 28, 30, 28, 52, 40, 25, 37, 44, 10, 14, 20, 28, 40, 51]
 
 
 def test_the_published_example_has_its_correlation_and_interval():
-    found = rank_correlation(X, Y)
+    found = compute_rank_correlation(X, Y)
     assert found.value == pytest.approx(0.8699639, abs=1e-7)
     assert found.ends == pytest.approx((0.5840951, 0.9638297), abs=1e-5)
 
@@ -29,17 +29,17 @@ def test_the_published_example_has_its_correlation_and_interval():
 def test_without_ties_it_is_the_formula_of_squared_differences():
     for order in itertools.islice(itertools.permutations(range(6)), 0, 720, 37):
         squares = sum((rank - k) ** 2 for k, rank in enumerate(order))
-        found = rank_correlation([0.1, 2, 3, 400, 5e3, 6e9], order)
+        found = compute_rank_correlation([0.1, 2, 3, 400, 5e3, 6e9], order)
         assert found.value == pytest.approx(1 - 6 * squares / (6 * 35))
         assert -1 <= found.low <= found.value <= found.high <= 1
 
 
 def test_ties_have_their_mean_rank():
     ranks = [[1.5, 1.5, 3, 4, 5, 6], [1, 2, 4, 4, 4, 6]]
-    assert rank_correlation(
+    assert compute_rank_correlation(
         [2, 2, 3, 4, 5, 6], [10, 20, 30, 30, 30, 40]
     ).value == pytest.approx(float(np.corrcoef(ranks)[0, 1]))
-    constant = rank_correlation([1.0] * 6, range(6))
+    constant = compute_rank_correlation([1.0] * 6, range(6))
     assert constant.value == 0 and constant.low == -constant.high < -0.8
 
 
@@ -60,21 +60,27 @@ RISING = [80 + 2 * k for k in range(10)]
 
 def test_without_errors_the_interval_is_that_of_the_families():
     for num_families in (MIN_POINTS_FOR_INTERVAL, 7, 10):
-        plain = rank_correlation(range(10), RISING, num_families)
-        drawn = rank_correlation_with_errors(RATIOS, make_counts(RISING), num_families)
+        plain = compute_rank_correlation(range(10), RISING, num_families)
+        drawn = compute_rank_correlation_with_errors(
+            RATIOS, make_counts(RISING), num_families
+        )
         assert drawn.value == plain.value == pytest.approx(1)
         # Draws have a Monte-Carlo error.
         assert drawn.low == pytest.approx(plain.low, abs=0.02)
 
 
 def test_errors_of_either_quantity_widen_the_interval():
-    exact = rank_correlation_with_errors(RATIOS, make_counts(RISING), 10)
-    small = rank_correlation_with_errors(RATIOS, make_measured_values(RISING, 0.03), 10)
-    large = rank_correlation_with_errors(RATIOS, make_measured_values(RISING, 0.1), 10)
+    exact = compute_rank_correlation_with_errors(RATIOS, make_counts(RISING), 10)
+    small = compute_rank_correlation_with_errors(
+        RATIOS, make_measured_values(RISING, 0.03), 10
+    )
+    large = compute_rank_correlation_with_errors(
+        RATIOS, make_measured_values(RISING, 0.1), 10
+    )
     assert large.low < small.low < exact.low
     assert large.value == exact.value and large.high >= exact.high
     wide_ratios = make_measured_values([10.0**k for k in range(10)], 3.0)
-    other = rank_correlation_with_errors(wide_ratios, make_counts(RISING), 10)
+    other = compute_rank_correlation_with_errors(wide_ratios, make_counts(RISING), 10)
     assert other.low < exact.low
 
 

@@ -117,4 +117,4 @@ def test_without_a_change_nothing_is_stated(tmp_path):
     report = judge(tmp_path / "before", tmp_path / "after")
     percentiles = [change.percentile for change in report.results[0].step_times]
     assert percentiles == [50, 95, 99]
-    assert comparison_statements.step_time_statements(report) == []
+    assert comparison_statements.state_step_times(report) == []

@@ -38,7 +38,7 @@ def test_one_run_is_never_a_firm_statement():
     made = summarise_records([make_timed_run(1, 100), make_timed_run(2, 140)])
     one = lead(made)
     assert list(one) == ["reaches-about", "single-runs", "repeats-would-show-spread"]
-    assert "±" not in conclusions.answer_text(made)
+    assert "±" not in conclusions.write_answer(made)
     assert "±" not in table.format_text(made)
     assert not conclusions.list_interval_kinds(made.series)
     mixed = lead(summarise_records([make_timed_run(1, 100), *make_repeats({2: 140})]))
@@ -100,8 +100,8 @@ def test_the_few_runs_beside_other_load_are_named_with_the_command_that_repeats_
     [(file, row)] = conclusions.list_few_disturbed_runs(one)
     assert file == "7.json"
     assert runs[7].config["num_devices"] == row.num_devices
-    assert file in conclusions.answer_text(one)
-    command = conclusions.all_missing_run_commands(one)[0]
+    assert file in conclusions.write_answer(one)
+    command = conclusions.list_all_missing_run_commands(one)[0]
     assert command.startswith("rm results/7.json && ")
     assert command.endswith(" --repeats=3 --out=results")
     assert f"--num_devices={row.num_devices}" in command
@@ -122,7 +122,7 @@ def test_an_exchange_that_speeds_up_is_contention_or_noise():
     kinds = [each.kind for each in make_statements(series)]
     assert "part-gains-exchange" in kinds and "part-gains" not in kinds
     headline_kinds = [
-        each.kind for each in conclusions.answer_statements(summarise_records(runs))
+        each.kind for each in conclusions.state_answer(summarise_records(runs))
     ]
     place = headline_kinds.index("effect-of-two")
     assert headline_kinds[place + 1] == "effect-without-exchange"

@@ -19,7 +19,7 @@ from rnn_scaling.commands import report
 from rnn_scaling.config import registry
 from rnn_scaling.records import folder as folders
 from rnn_scaling.records.options import Options
-from rnn_scaling.reports.exports.exported import batch_values, collect
+from rnn_scaling.reports.exports.exported import collect, list_batch_values
 from tests.support.loaded_runs import make_run_beside_load
 from tests.support.records import change_record
 from tests.support.scaling_runs import make_timed_run, series, write_folder
@@ -146,7 +146,7 @@ def test_lines_of_a_log_are_not_called_steps(tmp_path):
     files = folders.read(folder)
     exported = collect(folder, files, folder_rows.build(files))
     [run] = [run for run in exported.runs if run.record.log_format]
-    assert set(batch_values(run)[0]) == {"line_seconds", "line_items"}
+    assert set(list_batch_values(run)[0]) == {"line_seconds", "line_items"}
 
 
 def test_other_programs_have_no_samples_for_mllog(tmp_path, capsys):

@@ -59,7 +59,7 @@ def tie(summary):
 
 def test_an_answer_has_one_decision_about_a_tie():
     for difference in (0.0002, 0.01, 0.02):
-        statements_ = conclusions.answer_statements(
+        statements_ = conclusions.state_answer(
             summarise_records(make_rates_apart(difference, 5))
         )
         decisions = (*headline.DECISIONS, *fastest_series.DECISIONS)

@@ -126,7 +126,7 @@ def test_a_run_far_slower_than_its_repeats_is_reported(rates, lines):
 )
 def test_a_start_up_states_another_rate_only_if_it_is_printed_differently(other, kind):
     finding = LogFinding(kind="start-up", count=2, total=20, taken=403.01, other=other)
-    [found] = log_findings.log_statements("a.log", [finding], "items")
+    [found] = log_findings.state_findings("a.log", [finding], "items")
     assert found.kind == kind
     assert write_sentence(found).count("403.0") == (kind == "log-start-up")
 

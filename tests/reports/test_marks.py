@@ -31,7 +31,7 @@ from rnn_scaling.reports import (
 from rnn_scaling.reports.exports import exported, prometheus
 from rnn_scaling.reports.page import scaling
 from rnn_scaling.reports.sections import explain_rows
-from rnn_scaling.reports.wording import MARKS, mark_text
+from rnn_scaling.reports.wording import MARKS, format_marks
 from tests.analysis.test_learning import run as learning_run
 from tests.analysis.test_load_correction import (
     make_runs_beside_busy_process,
@@ -161,7 +161,7 @@ def test_neither_tables_nor_sentences_contain_a_speedup_that_load_hides():
     _, two = made.rows
     assert two.metric(SPEEDUP) is not None
     assert two.shown_metric(SPEEDUP) is None
-    kinds = {each.kind for each in conclusions.answer_statements(made)}
+    kinds = {each.kind for each in conclusions.state_answer(made)}
     assert "scaling-hidden-by-load" in kinds
     assert "mark-hidden" in {each.kind for each in explain_rows(made.rows)}
     speedup = f"{two.metric(SPEEDUP).value:.2f}"
@@ -215,7 +215,7 @@ def test_an_unmarked_speedup_is_the_ratio_of_the_printed_rates(runs):
     one, two = build_rows(runs)
     for metric, devices in ((SPEEDUP, 1), (EFFICIENCY, 2)):
         shown = two.shown_metric(metric)
-        if shown is None or ALL_BATCHES in mark_text(shown):
+        if shown is None or ALL_BATCHES in format_marks(shown):
             continue
         expected = two.rate.value / one.rate.value / devices
         assert shown.value == pytest.approx(expected)

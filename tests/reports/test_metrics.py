@@ -183,5 +183,5 @@ def test_runs_of_different_units_are_never_one_series_and_never_compared():
     found = {(line["unit"], line["items_per_second"]) for line in csv_lines(made)}
     assert {("words", "900.0"), ("tokens", "1000.0")} <= found
     assert [each["unit"] for each in render_json(made)["series"]] == ["words", "tokens"]
-    answer = conclusions.answer_statements(made)
+    answer = conclusions.state_answer(made)
     assert [each.subject for each in answer if each.kind == "scaling"] == names

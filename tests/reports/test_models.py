@@ -134,7 +134,7 @@ def test_the_fastest_series_stands_for_its_model_and_modes_are_apart():
     assert replicated["nmt"]["Exchanged per step (MB)"] == "14.00"
     assert independent["nmt"]["Exchanged per step (MB)"] == "0.00"
     assert independent["nmt"]["Work per exchanged MB (GFLOP)"] == "n/a"
-    kinds = [statement.kind for statement in conclusions.answer_statements(made)]
+    kinds = [statement.kind for statement in conclusions.state_answer(made)]
     assert kinds == [
         "scaling",
         "efficiency-range",

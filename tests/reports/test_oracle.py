@@ -226,7 +226,7 @@ def judge_lead(made, lines):
     modes = {
         each.title: each.rows[0].options["variable_update"] for each in made.series
     }
-    stated = {each.kind: each for each in conclusions.answer_statements(made)}
+    stated = {each.kind: each for each in conclusions.state_answer(made)}
     fastest, is_one_model = stated.get("fastest"), "ranked-one-model" in stated
     match = fastest or stated.get("fastest-unclear")
     if not match:
@@ -301,7 +301,7 @@ def test_no_sentence_says_more_than_the_tables():
         # test_option_effects recomputes the numbers of the headline.
         details = [
             statement
-            for statement in conclusions.answer_statements(made)
+            for statement in conclusions.state_answer(made)
             if statement.kind not in headline.KINDS
         ]
         lead = write_sentences(details)

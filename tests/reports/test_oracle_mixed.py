@@ -171,7 +171,7 @@ def test_no_sentence_on_several_programs_says_more_than_their_records():
         # test_option_effects recomputes the numbers of the headline.
         details = [
             statement
-            for statement in conclusions.answer_statements(made)
+            for statement in conclusions.state_answer(made)
             if statement.kind not in headline.KINDS
         ]
         lead = write_sentences(details)
@@ -206,7 +206,7 @@ def test_no_sentence_on_several_programs_says_more_than_their_records():
             judge_constant(made, each)
         render_json(made)
         csv_table.render(made)
-        kinds = {each.kind for each in conclusions.answer_statements(made)}
+        kinds = {each.kind for each in conclusions.state_answer(made)}
         seen |= kinds & {"fastest", "unknown-work", "one-ranked", "trains-wrong"}
         seen |= {
             word
@@ -271,7 +271,7 @@ def judge_one_model(made, lead):
         for each in candidates
         if not any(is_wrong(run) for row in each.rows for run in row.records)
     ]
-    stated = {each.kind: each for each in conclusions.answer_statements(made)}
+    stated = {each.kind: each for each in conclusions.state_answer(made)}
     if "fastest" in stated and not stated["fastest"].values["devices"].startswith("1 "):
         some_are_wrong = 0 < len(right) < len(candidates)
         assert ("ranked-one-model" in stated) == (0 < len(one) < len(several))

@@ -171,14 +171,14 @@ def test_the_loss_is_split_as_ours_where_they_have_runs_that_exchange_nothing():
 
 def test_runs_that_would_split_a_loss_are_asked_only_of_our_trainer_and_where_something_is_lost():
     for rate, is_lost in ((140, True), (230, False)):
-        assert not conclusions.all_missing_run_commands(
+        assert not conclusions.list_all_missing_run_commands(
             summarise_records([*make_their_repeats(100), *make_their_repeats(rate, 2)])
         )
         rates = {("replicated", 1): 100, ("replicated", 2): rate}
         made = summarise_records(make_runs_at_rates(rates))
         kinds = {each.kind for each in make_statements(made.series[0])}
         assert ("parts-need-runs" in kinds) == is_lost
-        assert bool(conclusions.all_missing_run_commands(made)) == is_lost
+        assert bool(conclusions.list_all_missing_run_commands(made)) == is_lost
 
 
 def test_trainers_that_a_sweep_ran_by_other_commands_are_ranked():
@@ -196,7 +196,7 @@ def test_trainers_that_a_sweep_ran_by_other_commands_are_ranked():
         ]
     )
     assert [name for name, _ in made.scalings] == ["Weak scaling, batch_size=8"]
-    assert conclusions.answer_statements(made)[0].subject == "yours, model=lm"
+    assert conclusions.state_answer(made)[0].subject == "yours, model=lm"
 
 
 def test_trainers_that_may_do_other_work_are_not_called_faster():
@@ -293,9 +293,7 @@ def test_logs_of_equal_rates_have_no_interval():
         for name in ("a", "b")
         for n in (1, 1, 2, 2)
     ]
-    assert (
-        conclusions.answer_statements(summarise_records(same))[-1].kind == "same-rates"
-    )
+    assert conclusions.state_answer(summarise_records(same))[-1].kind == "same-rates"
 
 
 def test_copies_of_runs_that_were_read_from_logs_are_on_both_sides():

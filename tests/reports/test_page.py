@@ -207,7 +207,7 @@ def test_every_id_on_the_page_is_unique_and_every_reference_has_one():
 
 def test_weak_and_strong_scaling_have_an_answer_and_pictures_of_their_own(tmp_path):
     made = summarise_records(make_weak_and_strong_runs())
-    said = conclusions.answer_text(made)
+    said = conclusions.write_answer(made)
     assert said.startswith("Weak scaling: ")
     assert "Strong scaling: cudnn_lstm, independent," in said
     assert conclusions.format_overview(made).startswith("Weak scaling: 2 series reach")
@@ -232,7 +232,7 @@ def test_runs_that_are_too_short_to_judge_are_not_called_unsteady():
             make_timed_run(1 + k % 2, 100.0, k, batches=count)
             for k, count in enumerate(batches)
         ]
-        made = scaling._steady_statements(summarise_records(runs))
+        made = scaling._state_steady_runs(summarise_records(runs))
         return {
             statement.kind: list(statement.values.values())[0] for statement in made
         }

@@ -138,8 +138,7 @@ def test_a_title_names_the_kernel_only_if_series_differ_in_it():
 def test_the_answer_names_the_kernel_that_ran_on_cpus():
     def kernels(records):
         return [
-            each.subject
-            for each in cautions.kernel_statements(summarise_records(records))
+            each.subject for each in cautions.state_kernels(summarise_records(records))
         ]
 
     fused = on_cpu("packed LSTM")

@@ -82,5 +82,5 @@ def test_clusters_of_xla_have_no_tower_and_it_is_said():
 
 
 def test_every_part_has_a_meaning_and_a_letter_of_its_own():
-    assert {f"part-{part}" for part in PARTS} <= wording.all_templates().keys()
+    assert {f"part-{part}" for part in PARTS} <= wording.list_all_templates().keys()
     assert len(set(LETTERS)) == len(PARTS) == len(LETTERS)

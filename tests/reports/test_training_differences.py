@@ -32,7 +32,7 @@ def equal_losses(devices, repeat):
 
 def list_answer_statements(path):
     found = summarise(folder.read(path), "runs")
-    return conclusions.answer_statements(found)
+    return conclusions.state_answer(found)
 
 
 def list_kinds_of_differences(path):

@@ -51,7 +51,7 @@ def strictness(spec):
 
 
 def test_every_template_makes_a_sentence():
-    for kind, template in wording.all_templates().items():
+    for kind, template in wording.list_all_templates().items():
         for count in (1, 2, 9):
             check_template(kind, template, count)
 

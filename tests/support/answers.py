@@ -19,7 +19,7 @@ def by_kind(made):
 
 def lead(summary):
     """Return the statements of the answer by kind."""
-    return by_kind(conclusions.answer_statements(summary))
+    return by_kind(conclusions.state_answer(summary))
 
 
 def value(statement, name):

@@ -484,7 +484,7 @@ def test_records_of_a_program_get_its_certificate(tmp_path, verdict, holds):
         assert statement["values"]["cause"] == "summed"
         assert statement["values"]["date"] == "2026-01-31"
         summary = summarise(folder.read(tmp_path / "out"), "out")
-        first, *_ = conclusions.answer_statements(summary)
+        first, *_ = conclusions.state_answer(summary)
         assert first.kind == "trains-wrong"
         assert all(map(certificates.trains_wrong, summary.series))
 

@@ -38,7 +38,7 @@ page lists every kind with the sentence that it becomes; braces are values.
 PRINT_TEMPLATES = """\
 import json
 from rnn_scaling.reports import wording
-print(json.dumps(dict(wording.all_templates())))
+print(json.dumps(dict(wording.list_all_templates())))
 """
 
 

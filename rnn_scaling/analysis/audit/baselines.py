@@ -38,7 +38,7 @@ class Choice(NamedTuple):
     price: float = 0.0  # bits
 
 
-def prints_one(column: Column, shift: Shift = NO_SHIFT) -> np.ndarray:
+def does_print_one(column: Column, shift: Shift = NO_SHIFT) -> np.ndarray:
     """Return by row whether a number is printed as 1 or 100 %, or as no change."""
     one = shift[1] * (1.0 - shift[0])
     # The bounds also allow numbers that were cut off.
@@ -50,7 +50,7 @@ def _label_keys(k: int, layout: Measurements) -> Iterable[Hashable]:
     return [names[k] for names in layout.labels]
 
 
-def _value_keys(k: int, layout: Measurements) -> Iterable[Hashable]:
+def _list_value_keys(k: int, layout: Measurements) -> Iterable[Hashable]:
     items = layout.columns[k].items
     return [item and item.number.value for item in items]
 
@@ -70,7 +70,7 @@ def _list_groupings(layout: Measurements) -> list[tuple[Keys, list[list[int]]]]:
     for k, column in enumerate(layout.columns):
         values = column.value_counts
         if 1 < len(values) <= num_rows / 2 and all(value % 1 == 0 for value in values):
-            all_keys.append(functools.partial(_value_keys, k))
+            all_keys.append(functools.partial(_list_value_keys, k))
     groupings: list[tuple[Keys, list[list[int]]]] = []
     for keys in all_keys:
         groups = list(group_rows(keys(layout)).values())
@@ -149,7 +149,7 @@ def _names_baseline(layout: Measurements, target: Column, row: int) -> bool:
 def _compute_improbability(target: Column, rows: np.ndarray, shift: Shift) -> float:
     """Return how much less likely it is that these rows are the baselines."""
     printed_rows = rows[~np.isnan(target.low[rows])]
-    is_one = bool(prints_one(target, shift)[printed_rows].all())
+    is_one = bool(does_print_one(target, shift)[printed_rows].all())
     if not len(printed_rows) or not (target.is_derived or is_one):
         return 0.0
     return -_PRINTED_ONE if is_one else _PRINTED_ONE

@@ -45,9 +45,9 @@ _WORD = re.compile(r"\w+")
 _TWO_PARTS = re.compile(r"\s*(?:/|÷|\bvs\.?|\bover\b|\s(?:to|-|–|—|->|=>|→)\s)\s*")
 
 
-def believed_readings(layout: Measurements) -> list[Reading]:
+def choose_readings(layout: Measurements) -> list[Reading]:
     """Return the believed readings of the columns."""
-    head = first_rows(layout)
+    head = select_first_rows(layout)
     by_target = [
         list(propose_stated(head, k, RELATIONS)) for k in range(len(head.columns))
     ]
@@ -58,15 +58,17 @@ def believed_readings(layout: Measurements) -> list[Reading]:
         selected += _select_agreeing_readings(filter(evidence.is_believed, readings))
     # If a relation computes the same numbers for two columns, and only one has faults,
     # that column is something else, such as "efficiency vs ceiling".
-    clean = {_relation_sources(reading) for reading in selected if reading.is_clean}
+    clean = {
+        _list_relation_sources(reading) for reading in selected if reading.is_clean
+    }
     believed = []
     for reading in selected:
-        if reading.is_clean or _relation_sources(reading) not in clean:
+        if reading.is_clean or _list_relation_sources(reading) not in clean:
             believed.append(_extend_to_all_rows(layout, reading))
     return list(filter(None, believed))
 
 
-def _relation_sources(reading: Reading) -> tuple[str, tuple[int, ...]]:
+def _list_relation_sources(reading: Reading) -> tuple[str, tuple[int, ...]]:
     return reading.relation.text, reading.columns[1:]
 
 
@@ -88,7 +90,7 @@ def _select_agreeing_readings(believed: Iterable[Reading]) -> list[Reading]:
     return list(chosen_readings.values())
 
 
-def first_rows(layout: Measurements) -> Measurements:
+def select_first_rows(layout: Measurements) -> Measurements:
     """Return the rows of a long table that show how it is made."""
     if len(layout.lines) <= _MAX_HEAD_ROWS:
         return layout
@@ -143,16 +145,18 @@ def _propose_readings(
 def _find_source_columns(layout: Measurements, target: int, quantity: str) -> list[int]:
     """Return the columns of a quantity, or only the ones that the target names."""
     indices = [k for k in layout.find_columns(quantity) if k != target]
-    words: dict[int, set[str]] = {k: _header_words(layout.columns[k]) for k in indices}
+    words: dict[int, set[str]] = {
+        k: _list_header_words(layout.columns[k]) for k in indices
+    }
     if not words:
         return []
     common = functools.reduce(operator.and_, words.values())
-    target_words = _header_words(layout.columns[target]) - common
+    target_words = _list_header_words(layout.columns[target]) - common
     highest = max(len(target_words & words[k]) for k in words)
     return [k for k in words if len(target_words & words[k]) == highest][:_MAX_SOURCES]
 
 
-def _header_words(column: Column) -> set[str]:
+def _list_header_words(column: Column) -> set[str]:
     return set(_WORD.findall(column.name.lower()))
 
 
@@ -216,7 +220,7 @@ def _propose_ratios(layout: Measurements, target: int) -> Iterator[Reading]:
             price = -_ONLY
         for source_columns in column_tuples[:_MAX_RATIOS]:
             sources = [layout.columns[k] for k in source_columns]
-            prior = _header_bits(column, sources)
+            prior = _count_header_bits(column, sources)
             for shift in CHANGES if may_change else CHANGES[:1]:
                 named = dataclasses.replace(
                     relation,
@@ -241,18 +245,18 @@ def _name(
     return re.sub(r"{(\w+)}", lambda match: names[match[1]], relation.name)
 
 
-def _header_bits(column: Column, sources: Sequence[Column]) -> float:
+def _count_header_bits(column: Column, sources: Sequence[Column]) -> float:
     """Return how many bits the header words give to a generic relation."""
     bits = 0.0 if column.is_derived else PRIOR
     words = [source.meaning.words for source in sources]
     if column.meaning.words & functools.reduce(operator.xor, words):
         bits += _SHARED_WORD
-    if len(sources) == 2 and _header_names_both(column, *sources):
+    if len(sources) == 2 and _does_header_name_both(column, *sources):
         bits += _NAMED
     return bits
 
 
-def _header_names_both(column: Column, first: Column, second: Column) -> bool:
+def _does_header_name_both(column: Column, first: Column, second: Column) -> bool:
     """Return whether a header compares two columns.
 
     It names both ("old / new", "TF32 to mixed"), or one of them is called a baseline.
@@ -266,8 +270,8 @@ def _header_names_both(column: Column, first: Column, second: Column) -> bool:
     parts = [set(_WORD.findall(part)) for part in _TWO_PARTS.split(column.name.lower())]
     if len(parts) != 2:
         return False
-    only_first = _header_words(first) - _header_words(second)
-    only_second = _header_words(second) - _header_words(first)
+    only_first = _list_header_words(first) - _list_header_words(second)
+    only_second = _list_header_words(second) - _list_header_words(first)
     left, right = parts
     is_in_order = left & only_first and right & only_second
     return bool(is_in_order or (left & only_second and right & only_first))

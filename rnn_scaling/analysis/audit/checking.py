@@ -56,14 +56,14 @@ def check(table: Table) -> tuple[int, list[Finding]]:
         swaps = list(headings.find_swapped(layout))
         swapped = {reading.target for reading in itertools.chain(*swaps)}
         readings = []
-        for reading in candidates.believed_readings(layout):
+        for reading in candidates.choose_readings(layout):
             if reading.target not in swapped:
                 readings.append(reading)
         all_series = list(limits.find_series(layout))
         num_comparisons += sum(len(series.points) for series in all_series)
         num_comparisons += sum(len(reading.rows) for reading in readings)
         detected = itertools.chain(
-            map(_detected_swap, swaps),
+            map(_find_swap, swaps),
             _detect_faults(layout, readings),
             _detect_wrong_columns(layout, readings, swapped),
             _detect_outliers(readings, all_series),
@@ -77,20 +77,20 @@ def check(table: Table) -> tuple[int, list[Finding]]:
     return num_comparisons, findings
 
 
-def _detected_swap(swap: headings.Swap) -> _Detected:
-    first, second = (_target_cells(reading) for reading in swap)
+def _find_swap(swap: headings.Swap) -> _Detected:
+    first, second = (_list_target_cells(reading) for reading in swap)
     return _Detected(
         "swapped-headings",
         is_certain=True,
         fits={first[0]: _UNKNOWN, second[0]: _UNKNOWN},
-        relation=_formula_text(swap[0].relation),
+        relation=_format_formula(swap[0].relation),
         bits=min(reading.bits for reading in swap),
         shown=list(itertools.chain(*zip(first, second)))[: 2 * _MAX_SHOWN],
         cells=[*first, *second],
     )
 
 
-def _target_cells(reading: Reading) -> list[CellPosition]:
+def _list_target_cells(reading: Reading) -> list[CellPosition]:
     """Return the cells of the target column."""
     column = reading.layout.columns[reading.target]
     return [item.position for item in column.items if item]
@@ -112,12 +112,10 @@ def _detect_faults(
         highest = max(bits[instance.mark] for instance in fault.broken)
         relation = fault.broken[0].relation
         if highest >= MIN_BITS or not relation.is_generic:
-            yield from _detected_fault(layout, fault, highest)
+            yield from _find_fault(layout, fault, highest)
 
 
-def _detected_fault(
-    layout: Measurements, fault: Fault, bits: float
-) -> Iterator[_Detected]:
+def _find_fault(layout: Measurements, fault: Fault, bits: float) -> Iterator[_Detected]:
     """Yield a fault, unless medians and unprinted digits explain it."""
     is_material = False
     for change in fault.changes:
@@ -131,7 +129,7 @@ def _detected_fault(
             "number" if len(fault.changes) == 1 else "one-of",
             is_certain=bits >= _CERTAIN and is_exact,
             fits={change.position: change.fit for change in fault.changes},
-            relation=_formula_text(fault.broken[0].relation),
+            relation=_format_formula(fault.broken[0].relation),
             bits=bits,
             shown=list(
                 itertools.chain(*(instance.positions for instance in fault.broken))
@@ -144,7 +142,7 @@ def _detect_wrong_columns(
 ) -> Iterator[_Detected]:
     for reading in headings.find_mistakes(layout, readings):
         if reading.target not in swapped:
-            cells = _target_cells(dataclasses.replace(reading, layout=layout))
+            cells = _list_target_cells(dataclasses.replace(reading, layout=layout))
             name = reading.relation.name
             fits = {cells[0]: _UNKNOWN}
             shown_cells = cells[1:_MAX_SHOWN]
@@ -221,7 +219,7 @@ def _locate_cell(layout: Measurements, cell: CellPosition, fit: Bounds) -> Place
     )
 
 
-def _formula_text(relation: Relation) -> str:
+def _format_formula(relation: Relation) -> str:
     """Return a relation in words, such as "speedup = rate / baseline rate"."""
     if relation.is_generic:
         return relation.name

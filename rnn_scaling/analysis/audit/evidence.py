@@ -56,17 +56,17 @@ def _explain_misses(reading: Reading) -> Iterator[_Explanation]:
         gained = float(gains[np.setdiff1d(reading.rows, missed)].sum()) - price
         bits = gained - _MISS * len(missed)
         if len(missed) == 1:
-            bits += _slip_bits(reading, int(missed[0]), float(gains[missed[0]]))
+            bits += _count_slip_bits(reading, int(missed[0]), float(gains[missed[0]]))
         if len(missed) == _PAIR:
             bits += _MISS
         yield _Explanation(bits, tolerance, len(missed))
         if not 1 < len(missed) <= _MAX_REPAIRED:
             continue
-        for bits in _bits_after_change(reading, missed, tolerance):
+        for bits in _count_bits_after_change(reading, missed, tolerance):
             yield _Explanation(bits - price, tolerance)
 
 
-def _slip_bits(reading: Reading, row: int, gain: float) -> float:
+def _count_slip_bits(reading: Reading, row: int, gain: float) -> float:
     """Return the bits that a missed number gives back if a slip explains it."""
     (instance,) = reading.instances([row])
     devices = float(reading.layout.device_counts[row])
@@ -80,7 +80,7 @@ def _slip_bits(reading: Reading, row: int, gain: float) -> float:
     return max(0.0, _MISS + gain - price)
 
 
-def _bits_after_change(
+def _count_bits_after_change(
     reading: Reading, missed: np.ndarray, tolerance: float
 ) -> Iterator[float]:
     """Yield the bits of all rows after a change of a number of their one baseline."""

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from rnn_scaling.analysis.audit import candidates
-from rnn_scaling.analysis.audit.baselines import prints_one
+from rnn_scaling.analysis.audit.baselines import does_print_one
 from rnn_scaling.analysis.audit.readings import MIN_BITS, Reading
 from rnn_scaling.analysis.audit.relations import MISTAKES, RELATIONS
 from rnn_scaling.records.tables.headers import Quantity
@@ -28,7 +28,7 @@ _SPEEDUP = re.compile(r"sp(?:eed)?[-. ]{0,2}up")
 Swap = tuple[Reading, Reading]  # the readings of both columns without the swap
 
 
-def _target_columns(layout: Measurements) -> list[int]:
+def _list_target_columns(layout: Measurements) -> list[int]:
     speedups = layout.find_columns(Quantity.SPEEDUP)
     return speedups + layout.find_columns(Quantity.EFFICIENCY)
 
@@ -39,8 +39,8 @@ def find_swapped(layout: Measurements) -> Iterator[Swap]:
     Speedups and efficiencies follow from the rates or times of a table. If the numbers
     of two columns fit only to each other's headings, the headings are swapped.
     """
-    layout = candidates.first_rows(layout)
-    targets = [k for k in _target_columns(layout) if not _find_clean(layout, k)]
+    layout = candidates.select_first_rows(layout)
+    targets = [k for k in _list_target_columns(layout) if not _find_clean(layout, k)]
     swapped_columns: set[int] = set()  # columns of the swaps so far
     for pair in itertools.combinations(targets[:_MAX_TARGETS], 2):
         if swapped_columns.isdisjoint(pair):
@@ -85,7 +85,7 @@ def find_mistakes(
       layout: The measurements.
       accepted_readings: The readings of columns that the audit has accepted.
     """
-    layout = candidates.first_rows(layout)
+    layout = candidates.select_first_rows(layout)
     confirmed = {reading.target for reading in accepted_readings}
     uncertain = set()
     for reading in accepted_readings:
@@ -95,7 +95,7 @@ def find_mistakes(
     names = [layout.columns[k].name for k in confirmed - uncertain]
     speedups = set(layout.find_columns(Quantity.SPEEDUP))
     has_speedup = not speedups.isdisjoint(confirmed - uncertain)
-    for target in _target_columns(layout):
+    for target in _list_target_columns(layout):
         title = layout.columns[target].name
         if title in names or layout.columns[target].meaning.is_end:
             continue
@@ -104,7 +104,7 @@ def find_mistakes(
         if _SPEEDUP.search(title.lower()) and not has_speedup:
             for reading in candidates.propose_stated(layout, target, MISTAKES):
                 # A speedup of 1 is its own inverse.
-                is_one = prints_one(reading.column)[reading.rows]
+                is_one = does_print_one(reading.column)[reading.rows]
                 if reading.bits >= _CERTAIN and reading.is_clean and not is_one.all():
                     mistakes.append(reading)
         if target not in confirmed and not mistakes:
@@ -125,5 +125,5 @@ def _is_broken(reading: Reading, confirmed: set[int]) -> bool:
     num_rows = len(reading.rows)
     is_broken = num_rows > 2 and len(reading.missed) > _MAX_BROKEN * num_rows
     firsts = np.setdiff1d(np.flatnonzero(~np.isnan(column.low)), reading.rows)
-    has_one = len(firsts) > 0 and bool(prints_one(column)[firsts].all())
+    has_one = len(firsts) > 0 and bool(does_print_one(column)[firsts].all())
     return is_stated and is_broken and (has_one or not reading.choice.rule)

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rnn_scaling.analysis.audit.baselines import Choice, prints_one
+from rnn_scaling.analysis.audit.baselines import Choice, does_print_one
 from rnn_scaling.analysis.audit.relations import Factor, Relation
 from rnn_scaling.records.tables.headers import CHOSEN
 from rnn_scaling.records.tables.measurements import (
@@ -175,7 +175,7 @@ class Reading:
                 low = np.where(rows < 0, np.nan, low[rows])
                 high = np.where(rows < 0, np.nan, high[rows])
                 if factor.name == relation.target:
-                    is_one = prints_one(column, factor.shift) | np.isnan(column.low)
+                    is_one = does_print_one(column, factor.shift) | np.isnan(column.low)
                     rows = np.where(is_one[rows], -1, rows)
                     low = np.where(rows < 0, 0.0, low)
                     high = np.where(rows < 0, 0.0, high)
@@ -213,7 +213,7 @@ class Reading:
             return is_own
         counts = self.layout.devices.low
         has_equal_count = counts == counts[self.base]
-        is_one = prints_one(self.column, self.relation.shift)
+        is_one = does_print_one(self.column, self.relation.shift)
         return is_own | (has_equal_count & is_one)
 
     @functools.cached_property
@@ -257,7 +257,7 @@ class Reading:
     def gains(self, tolerance: float, ends: Ends | None = None) -> np.ndarray:
         """Return by row the evidence of a number that lies between the bounds."""
         low, high = ends or self.ends
-        spread = np.asarray(self.spread or _expected_range(self.column))
+        spread = np.asarray(self.spread or _compute_expected_range(self.column))
         width = np.maximum(high - low + 2 * tolerance, _EXACT)
         if self.relation.is_generic and self.relation.has_baseline:
             # A number that equals its baseline proves nothing.
@@ -302,7 +302,7 @@ class Reading:
         )
 
 
-def _expected_range(column: Column) -> float:
+def _compute_expected_range(column: Column) -> float:
     """Return the range in which a number of this column is expected, as a logarithm."""
     values = column.high[column.high > 0]
     if not len(values):

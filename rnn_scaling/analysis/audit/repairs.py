@@ -67,7 +67,7 @@ def find_faults(instances: Mapping[Mark, Instance]) -> Iterator[Fault]:
         ):
             if marks <= remaining.keys():
                 causes = [remaining.pop(mark) for mark in broken if mark in marks]
-                yield Fault(causes, _computed_first(groups[marks], causes))
+                yield Fault(causes, _put_computed_first(groups[marks], causes))
         broken = remaining
 
 
@@ -89,7 +89,7 @@ def _find_changes(by_position: Index, broken: Index) -> Iterator[Change]:
             yield Change(item, fit, len(by_position[position]) - len(broken[position]))
 
 
-def _computed_first(
+def _put_computed_first(
     changes: Sequence[Change], broken: Sequence[Instance]
 ) -> list[Change]:
     """Return the changes, first the changes of computed numbers."""

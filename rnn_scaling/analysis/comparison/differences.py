@@ -472,7 +472,7 @@ def _compute_loads(
         share = max(getattr(process, field) for process in processes)
         compared_share = share
         if per_device:
-            compared_share = disturbance.share_of_device(record, share)
+            compared_share = disturbance.convert_to_device_share(record, share)
         loads.append(_Load(share, compared_share))
     return loads
 

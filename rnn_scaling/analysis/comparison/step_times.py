@@ -138,7 +138,7 @@ def _estimate(
     side: Sequence[np.ndarray], percentiles: Sequence[int], random: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return log percentiles [k, P], and their variances [k, P]."""
-    logs = [_log_percentiles(seconds, percentiles) for seconds in side]
+    logs = [_compute_log_percentiles(seconds, percentiles) for seconds in side]
     variances = [
         _compute_percentile_variances(seconds, percentiles, random) for seconds in side
     ]
@@ -172,7 +172,7 @@ def _average_runs(
     return intervals
 
 
-def _log_percentiles(seconds: np.ndarray, percentiles: Sequence[int]) -> Any:
+def _compute_log_percentiles(seconds: np.ndarray, percentiles: Sequence[int]) -> Any:
     """Return log percentiles [P, ...] of seconds [..., n]."""
     return np.log(np.percentile(seconds, percentiles, axis=-1))
 
@@ -192,5 +192,5 @@ def _compute_percentile_variances(
     length = max(1, round(2 * n ** (1 / 3)))
     starts = random.integers(n, size=(num_resamples, math.ceil(n / length), 1))
     batches = ((starts + np.arange(length)) % n).reshape(num_resamples, -1)[:, :n]
-    logs = _log_percentiles(seconds[batches], percentiles)
+    logs = _compute_log_percentiles(seconds[batches], percentiles)
     return np.asarray(logs.var(axis=-1, ddof=1))

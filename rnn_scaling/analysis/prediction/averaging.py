@@ -111,12 +111,12 @@ class Average:
         # A drift can make up for the loss, but no more: the ideal is the limit.
         limit = uncertain + self.drift * without_loss
         drift = np.minimum(self.drift * with_loss, limit)
-        chance = step_chance(self.curve.knowledge, largest, n)
+        chance = compute_step_chance(self.curve.knowledge, largest, n)
         step = np.where(self.step_threshold < chance, self.step_size, 0.0)
         return math.log(n) + self.offset - log_y + drift - step
 
 
-def step_chance(knowledge: Knowledge, largest: float, n: float) -> float:
+def compute_step_chance(knowledge: Knowledge, largest: float, n: float) -> float:
     """Return the probability that n devices use a slower link than `largest` devices.
 
     A link whose cost is a known term does not count.
@@ -315,12 +315,14 @@ def _fit(
 
     likelihood, location, squares = _integrate_location_and_scale(d, w)
     log_weights = log_prior + likelihood
-    total = _log_sum(log_weights)
+    total = _compute_log_sum(log_weights)
     left_out = math.fsum(
-        total - _log_sum(log_prior + likelihood_of_others)
+        total - _compute_log_sum(log_prior + likelihood_of_others)
         for likelihood_of_others in _leave_one_out_densities(d, w, location, squares)
     )
-    first = _log_sum(log_prior + _integrate_location_and_scale(d[:, :1], w[:1])[0])
+    first = _compute_log_sum(
+        log_prior + _integrate_location_and_scale(d[:, :1], w[:1])[0]
+    )
     weights = np.exp(log_weights - log_weights.max())
     degrees = _NOISE_DEGREES + len(z) - 1
     scale = np.sqrt((_NOISE_DEGREES * NOISE**2 + squares) / degrees)
@@ -375,7 +377,7 @@ def _integrate_location_and_scale(
     precision = float((1 / w).sum())
     location = (d / w).sum(axis=1) / precision
     squares = ((d - location[:, None]) ** 2 / w).sum(axis=1)
-    logs = _log_density(d.shape[1], precision, float(np.log(w).sum()), squares)
+    logs = _compute_log_density(d.shape[1], precision, float(np.log(w).sum()), squares)
     return logs, location, squares
 
 
@@ -400,7 +402,7 @@ def _leave_one_out_densities(
         point_squares = (
             (d[:, i] - location) ** 2 / variance * (precision / precision_of_others)
         )
-        yield _log_density(
+        yield _compute_log_density(
             len(w) - 1,
             precision_of_others,
             float(log_variances.sum() - log_variances[i]),
@@ -408,7 +410,7 @@ def _leave_one_out_densities(
         )
 
 
-def _log_density(
+def _compute_log_density(
     count: int, precision: float, log_variances: float, squares: np.ndarray
 ) -> np.ndarray:
     """Return the log density of points with a and s integrated, [G].
@@ -431,6 +433,6 @@ def _log_density(
     return constant - (_NOISE_DEGREES + degrees) / 2 * np.log(prior + squares)
 
 
-def _log_sum(logs: np.ndarray) -> float:
+def _compute_log_sum(logs: np.ndarray) -> float:
     """Return the logarithm of the sum of exp(logs), without overflow."""
     return float(logs.max() + np.log(np.exp(logs - logs.max()).sum()))

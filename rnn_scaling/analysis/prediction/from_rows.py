@@ -67,7 +67,7 @@ class Links:
         # With one device per worker, no message stays inside of a process.
         if row.num_workers == 1 or row.options["num_devices"] > 1:
             any_link = self.measured.get("")
-            inside_machine = self.measured.get(_all_reduce(row), any_link)
+            inside_machine = self.measured.get(_find_all_reduce(row), any_link)
         between_machines = self.stated or _make_virtual_link(row)
         size = self.devices_per_machine or _list_connected_gpus(row)
         if size:
@@ -253,7 +253,7 @@ def _collect_knowledge(
     largest = rows[-1]
     algorithm = _find_algorithm(largest)
     baseline = rows[0].baseline
-    step_times = list(_step_times(baseline))
+    step_times = list(_list_step_times(baseline))
     step_s = None
     if step_times:
         num_steps = sum(map(len, step_times))
@@ -286,7 +286,7 @@ def _collect_knowledge(
     )
 
 
-def _step_times(row: Row | None) -> Iterator[Sequence[float]]:
+def _list_step_times(row: Row | None) -> Iterator[Sequence[float]]:
     """Yield the measured step times of each run."""
     runs = row.counted_runs if row else ()
     all_batches = disturbance.has_disturbed_run(runs)
@@ -308,11 +308,11 @@ def _find_algorithm(row: Row) -> str:
     Of the modes of other programs, only the one without an exchange is known.
     """
     mode = registry.VARIABLE_UPDATES.get(str(row.options["variable_update"]))
-    algorithm = mode.messages(_all_reduce(row)) if mode else ""
+    algorithm = mode.messages(_find_all_reduce(row)) if mode else ""
     return algorithm if row.is_ours or algorithm == _NO_EXCHANGE else ""
 
 
-def _all_reduce(row: Row) -> str:
+def _find_all_reduce(row: Row) -> str:
     """Return the all-reduce of a row's largest tensors, or its mode if not recorded."""
     resolved = row.good_runs[-1].resolved.all_reduce
     if resolved:

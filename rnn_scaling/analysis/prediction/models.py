@@ -113,7 +113,7 @@ def list_candidates(curve: Curve, has_known_cost: bool) -> list[Model]:
     """Return the models of one curve, with and without its known cost."""
     is_strong = curve.scaling == STRONG
     terms = STRONG_TERMS if is_strong else WEAK_TERMS
-    steps = _step_terms([point.devices for point in curve.points], is_strong)
+    steps = _make_step_terms([point.devices for point in curve.points], is_strong)
     models = []
     for names, weight in (STRONG_MODELS if is_strong else WEAK_MODELS).items():
         smooth = [terms[name] for name in names.split(", ") if name in terms]
@@ -127,7 +127,7 @@ def list_candidates(curve: Curve, has_known_cost: bool) -> list[Model]:
     return models
 
 
-def _step_terms(devices: Sequence[int], is_strong: bool) -> list[Term]:
+def _make_step_terms(devices: Sequence[int], is_strong: bool) -> list[Term]:
     """Return a term for each measured n at which the exchange may leave a machine.
 
     Machines and switches have 2, 4, 8, ... devices, so the exchange may leave one from

@@ -18,8 +18,8 @@ from rnn_scaling.analysis.prediction.averaging import (
     NOISE,
     Average,
     average,
+    compute_step_chance,
     list_variances,
-    step_chance,
 )
 from rnn_scaling.analysis.prediction.curves import (
     PARTS,
@@ -199,7 +199,7 @@ def _make_statements(
 
     beyond = [point.devices for point in points if point.devices > last]
     add("prediction-superlinear", _find_superlinear(curve))
-    chances = {n: step_chance(curve.knowledge, last, n) for n in beyond}
+    chances = {n: compute_step_chance(curve.knowledge, last, n) for n in beyond}
     uncertain = [n for n in beyond if chances[n] > 0]
     if uncertain and curve.knowledge.links:
         add("prediction-crossing-unknown", uncertain)
@@ -258,7 +258,7 @@ def _compute_topology_step_coverage(average_model: Average, devices: int) -> flo
     logs = average_model.log_rates(devices)
     low, high = np.quantile(logs, (0.025, 0.975))
     largest = average_model.curve.points[-1].devices
-    chance = step_chance(average_model.curve.knowledge, largest, devices)
+    chance = compute_step_chance(average_model.curve.knowledge, largest, devices)
     stepped = logs[average_model.step_threshold < chance]
     if not len(stepped):
         return 1.0
@@ -282,7 +282,7 @@ def answer(prediction: Prediction) -> list[Statement]:
     last = new_points[-1]
     narrow = [point for point in new_points if not _is_wide(point.rate)]
     point = narrow[-1] if narrow else last
-    statements = [_rate_statement(curve, point)]
+    statements = [_state_rate(curve, point)]
     if point.efficiency:
         percent = point.efficiency.scaled(100)
         statements.append(
@@ -293,13 +293,13 @@ def answer(prediction: Prediction) -> list[Statement]:
                 efficiency=percent,
             )
         )
-        statements.append(_needs_statement(point, point.efficiency))
+        statements.append(_state_needs(point, point.efficiency))
     if point is not last:
-        statements.append(_rate_statement(curve, last))
+        statements.append(_state_rate(curve, last))
     return statements
 
 
-def _rate_statement(curve: Curve, point: PredictedPoint) -> Statement:
+def _state_rate(curve: Curve, point: PredictedPoint) -> Statement:
     """Return the predicted number as the source prints its numbers."""
     if curve.time:
         kind = "predict-time"
@@ -322,7 +322,7 @@ def _is_wide(rate: Interval) -> bool:
     return not high <= _MAX_WIDTH * rate.value <= _MAX_WIDTH**2 * low
 
 
-def _needs_statement(point: PredictedPoint, efficiency: Interval) -> Statement:
+def _state_needs(point: PredictedPoint, efficiency: Interval) -> Statement:
     """Return the change that these devices need for an efficiency of EFFICIENT.
 
     The parts of a step are times, and efficiency is 1 / (1 + losses). Parts are

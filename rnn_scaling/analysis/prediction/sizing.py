@@ -257,11 +257,11 @@ def compute_sizes(
     if items and needs:
         statements.append(_state_best(needs, per_machine))
     largest_batch = samples * max(rates)
-    statements += _batch_statements(largest_batch, max_global_batch, bool(items))
+    statements += _state_batches(largest_batch, max_global_batch, bool(items))
     return Sizes(tuple(needs), tuple(statements), machine.currency if items else "")
 
 
-def _batch_statements(
+def _state_batches(
     largest_batch: float, max_global_batch: int | None, has_work: bool
 ) -> list[Statement]:
     """State that device counts were left out, or how large the global batch gets."""

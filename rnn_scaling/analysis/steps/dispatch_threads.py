@@ -226,16 +226,16 @@ def make_statements(probe: Probe) -> list[Statement]:
     """State which number of threads suffices, and what hides it."""
     if not probe.has_rate:
         return [
-            _probe_statement(probe, "threads-not-measured"),
+            _state_probe(probe, "threads-not-measured"),
             *_state_disturbances(probe),
         ]
-    statements = [_probe_statement(probe, "threads-corrected")]
+    statements = [_state_probe(probe, "threads-corrected")]
     if probe.fastest is not None:
-        statements = _limit_statements(probe, probe.fastest)
+        statements = _state_limit(probe, probe.fastest)
     failed_settings = [setting for setting in probe.settings if setting.rate is None]
     if failed_settings:
         statements.append(
-            _probe_statement(
+            _state_probe(
                 probe, "threads-failed", threads=_list_thread_counts(failed_settings)
             )
         )
@@ -245,7 +245,7 @@ def make_statements(probe: Probe) -> list[Statement]:
     return [*statements, *_state_disturbances(probe)]
 
 
-def _probe_statement(probe: Probe, kind: str, **values: Any) -> Statement:
+def _state_probe(probe: Probe, kind: str, **values: Any) -> Statement:
     return state(kind, probe.title, devices=probe.num_devices, **values)
 
 
@@ -253,11 +253,11 @@ def _list_thread_counts(settings: Sequence[Setting]) -> list[int]:
     return [setting.threads for setting in settings]
 
 
-def _limit_statements(probe: Probe, best: int) -> list[Statement]:
+def _state_limit(probe: Probe, best: int) -> list[Statement]:
     """Return from how many threads dispatch does not limit the rate."""
     enough = probe.sufficient
     if enough is None:
-        return [_probe_statement(probe, "threads-one-run-each")]
+        return [_state_probe(probe, "threads-one-run-each")]
     measured_settings = [setting for setting in probe.settings if setting.relative_rate]
     slow_settings = [
         setting for setting in measured_settings if setting.threads < enough
@@ -267,7 +267,7 @@ def _limit_statements(probe: Probe, best: int) -> list[Statement]:
     slower = []
     for setting in slow_settings:
         slower.append(
-            _probe_statement(
+            _state_probe(
                 probe, "threads-slower", threads=setting.threads, share=setting.percent
             )
         )
@@ -278,7 +278,7 @@ def _limit_statements(probe: Probe, best: int) -> list[Statement]:
     if noisy_settings:
         limit = max(setting.detectable for setting in noisy_settings)
         return [
-            _probe_statement(
+            _state_probe(
                 probe,
                 "threads-unclear",
                 best=best,
@@ -288,7 +288,7 @@ def _limit_statements(probe: Probe, best: int) -> list[Statement]:
             *slower,
         ]
     return [
-        _probe_statement(probe, "threads-enough", enough=enough, best=best),
+        _state_probe(probe, "threads-enough", enough=enough, best=best),
         *slower,
     ]
 
@@ -302,11 +302,11 @@ def _state_missing_limit(probe: Probe, best: int) -> list[Statement]:
     other_settings = [setting for setting in probe.settings if setting.threads != best]
     limit = max((setting.detectable for setting in other_settings), default=0.0)
     if limit > _MAX_MISSED_SLOWDOWN:
-        return [_probe_statement(probe, "threads-too-noisy", best=best, limit=limit)]
+        return [_state_probe(probe, "threads-too-noisy", best=best, limit=limit)]
     kind = "threads-fewest-fastest" if best == fewest else "threads-fewest-enough"
-    statements = [_probe_statement(probe, kind, best=best, fewest=fewest)]
+    statements = [_state_probe(probe, kind, best=best, fewest=fewest)]
     if limit:
-        statements.append(_probe_statement(probe, "threads-detectable", limit=limit))
+        statements.append(_state_probe(probe, "threads-detectable", limit=limit))
     return statements
 
 
@@ -324,18 +324,16 @@ def _state_concurrency(probe: Probe) -> list[Statement]:
     serial = [setting for setting in traced if setting.concurrency_ends[1] <= _SERIAL]
     if serial:
         return [
-            _probe_statement(
+            _state_probe(
                 probe, "towers-in-turn", threads=_list_thread_counts(serial), **values
             )
         ]
     unclear = [setting for setting in traced if setting.concurrency_ends[0] <= _SERIAL]
     if unclear:
         return [
-            _probe_statement(
-                probe, "towers-unclear", threads=_list_thread_counts(unclear)
-            )
+            _state_probe(probe, "towers-unclear", threads=_list_thread_counts(unclear))
         ]
-    return [_probe_statement(probe, "towers-at-once", **values)]
+    return [_state_probe(probe, "towers-at-once", **values)]
 
 
 def _state_default(probe: Probe) -> Statement:
@@ -345,13 +343,13 @@ def _state_default(probe: Probe) -> Statement:
         if setting.threads == default and setting.rate is not None:
             break
     else:
-        return _probe_statement(probe, "default-not-measured", default=default)
+        return _state_probe(probe, "default-not-measured", default=default)
     if default == probe.fastest:
-        return _probe_statement(probe, "default-fastest", default=default)
+        return _state_probe(probe, "default-fastest", default=default)
     kind = "default-slower" if setting.is_slower else "default-within-noise"
     if setting.comparison is None:
         kind = "default-one-run"
-    return _probe_statement(probe, kind, default=default, share=setting.percent)
+    return _state_probe(probe, kind, default=default, share=setting.percent)
 
 
 def _state_disturbances(probe: Probe) -> Iterator[Statement]:
@@ -360,9 +358,9 @@ def _state_disturbances(probe: Probe) -> Iterator[Statement]:
     cores = [len(disturbance.bound_cores(run)) for run in sharing]
     loads = list(filter(None, map(disturbance.load, probe.runs)))
     if cores:
-        yield _probe_statement(probe, "threads-shared-cores", cores=max(cores))
+        yield _state_probe(probe, "threads-shared-cores", cores=max(cores))
     if loads:
-        yield _probe_statement(
+        yield _state_probe(
             probe,
             "threads-load",
             load=max(loads),

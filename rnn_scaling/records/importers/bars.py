@@ -28,10 +28,10 @@ from rnn_scaling.records.importers.reading import (
     Problems,
     Reading,
     Terms,
-    exact_number,
-    log_lines,
     make_reading,
     number_lines,
+    read_exact_number,
+    read_log_lines,
     run_record,
 )
 from rnn_scaling.records.parts import LogFindingKind
@@ -125,7 +125,7 @@ class Bar(LogFormat):
             rank_rate = self._measure_by_arrivals(ranks, terms)
         except ValueError:
             result, steps = self._combine_shown_rates(ranks, terms)
-            extra_numbers["steps"] = exact_number(steps)
+            extra_numbers["steps"] = read_exact_number(steps)
             notes += result.notes
             if terms.arrivals:
                 notes.append(
@@ -204,8 +204,8 @@ class Bar(LogFormat):
         means = [self._find_drawing_with_mean(bar).mean for bar in counted_bars]
         between_lines = [self._measure_between_lines(bar) for bar in counted_bars]
         stretches = [between or mean for between, mean in zip(between_lines, means)]
-        rate = rates.mean_rate(stretches)
-        shown_rate = rates.mean_rate(means)
+        rate = rates.compute_mean_rate(stretches)
+        shown_rate = rates.compute_mean_rate(means)
         findings = []
         if any(between_lines) and abs(rate / shown_rate - 1) > _MIN_DIFFERENCE:
             kind = LogFindingKind.RUNNING_AVERAGE
@@ -296,7 +296,7 @@ class Bar(LogFormat):
                 continue
             arrived_s = next(iter(terms.arrivals[number - 1 : number]), None)
             drawings = re.split("[\r\b]+", piece.rstrip("\r\n"))
-            for line in log_lines(
+            for line in read_log_lines(
                 [f"{drawing}\n" for drawing in drawings], longest=_MAX_BAR_CHARACTERS
             ):
                 if header := _HEADER.fullmatch(line.text):

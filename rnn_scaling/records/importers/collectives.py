@@ -194,7 +194,7 @@ def find_operation(text: str) -> str:
     return next((NAMES[name] for name in names if name in NAMES), "")
 
 
-def busbw_factor(operation: Operation, ranks: int) -> float:
+def compute_busbw_factor(operation: Operation, ranks: int) -> float:
     """Return busbw / algbw of an operation."""
     if operation.shares is None:
         return 1.0
@@ -228,7 +228,7 @@ def _check(timing: CollectiveTiming, problems: Problems) -> None:
             problems.add(timing.line, text, "algbw")
     if operation is None or not timing.ranks:
         return
-    expected = busbw_factor(operation, timing.ranks)
+    expected = compute_busbw_factor(operation, timing.ranks)
     if timing.has_busbw(expected, timing.printed_algbw):
         return
     text = (
@@ -240,7 +240,7 @@ def _check(timing: CollectiveTiming, problems: Problems) -> None:
     problems.add(timing.line, text, "busbw")
 
 
-def possible_operations(timings: Sequence[CollectiveTiming]) -> list[str]:
+def list_possible_operations(timings: Sequence[CollectiveTiming]) -> list[str]:
     """Return the names of the operations that all timings of a run may be about.
 
     Three rules are tried in this order: columns and factor; columns and the factor of
@@ -261,7 +261,7 @@ def possible_operations(timings: Sequence[CollectiveTiming]) -> list[str]:
     for name, operation in OPERATIONS.items():
         if not operation.divides_size:
             continue
-        expected = busbw_factor(operation, ranks)
+        expected = compute_busbw_factor(operation, ranks)
         if (has_redop, has_root) == (operation.has_redop, operation.has_root):
             names_with_columns.append(name)
         if all(timing.has_busbw(expected, timing.printed_algbw) for timing in timings):

@@ -122,13 +122,13 @@ def _count_slow(costs: Sequence[float]) -> int:
     logs = [math.log(cost) for cost in costs]
     half = len(logs) // 2
     later = logs[half:]
-    margin = max(_LONGER, _DEVIATIONS * robust_deviation(later))
+    margin = max(_LONGER, _DEVIATIONS * compute_robust_deviation(later))
     limit = statistics.median(later) + margin
     slow_steps = itertools.takewhile(lambda value: value > limit, logs[:half])
     return len(list(slow_steps))
 
 
-def robust_deviation(values: Sequence[float]) -> float:
+def compute_robust_deviation(values: Sequence[float]) -> float:
     """Return the standard deviation that the median absolute deviation implies."""
     middle = statistics.median(values)
     return _TO_DEVIATION * statistics.median(abs(value - middle) for value in values)

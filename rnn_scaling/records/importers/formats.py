@@ -24,8 +24,8 @@ from rnn_scaling.records.importers.totals import (
     Description,
     Settings,
     TotalsFormat,
-    last_step,
-    mean_of_steps,
+    average_steps,
+    find_last_step,
 )
 
 if sys.version_info >= (3, 11):
@@ -87,8 +87,8 @@ _FUNCTIONS = {
     "tf_cnn.describe": tf_cnn.describe,
     "describe_horovod": _describe_horovod,
     "describe_gnmt": _describe_gnmt,
-    "last_step": last_step,
-    "mean_of_steps": mean_of_steps,
+    "last_step": find_last_step,
+    "mean_of_steps": average_steps,
 }
 
 

@@ -18,8 +18,8 @@ from rnn_scaling.records.importers.reading import (
     Problems,
     Reading,
     Terms,
-    finite_number,
     make_reading,
+    read_finite_number,
 )
 from rnn_scaling.system.files.markdown import Table
 from rnn_scaling.system.files.terminal import format_count
@@ -136,7 +136,7 @@ class _Timeline:
             if isinstance(pid, int) and isinstance(name, str):
                 self.tensors[pid] = name
             return
-        us = finite_number(event.get("ts"))
+        us = read_finite_number(event.get("ts"))
         if us is None or us < 0:
             text = repr(event.get("ts"))[:40]
             reason = f"expected 'ts' in microseconds of 0 or more, got {text}"
@@ -190,7 +190,7 @@ class _Timeline:
         for name, spans in ended_activities.items():
             total_us = sum(span.us for span in spans)
             longest_us = max(span.us for span in spans)
-            wall_us = _wall_us(spans)
+            wall_us = _find_wall_us(spans)
             times = (total_us / 1e3, total_us / len(spans), longest_us, wall_us / 1e3)
             share = wall_us / span_us if span_us else None
             activity_rows.append((name, len(spans), *times, share))
@@ -243,7 +243,7 @@ class _Timeline:
             )
 
 
-def _wall_us(spans: Iterable[_Span]) -> float:
+def _find_wall_us(spans: Iterable[_Span]) -> float:
     """Return the time in which at least one of the spans lasted."""
     wall_us = 0.0
     end_us = -math.inf

@@ -31,10 +31,10 @@ from rnn_scaling.records.importers.reading import (
     Reading,
     RunProgress,
     Terms,
-    log_lines,
+    read_log_lines,
     run_record,
 )
-from rnn_scaling.records.importers.regex_log import time_limit
+from rnn_scaling.records.importers.regex_log import limit_time
 from rnn_scaling.system.files import input_files
 
 _PROCESS = "process"  # name of the clock that timed a whole program
@@ -331,9 +331,9 @@ def watch(terms: Terms) -> Callable[[str], RunProgress | None]:
 
     def find_progress(line: str) -> RunProgress | None:
         nonlocal first, count
-        text = next(log_lines([line[:MAX_LINE_CHARACTERS]])).tagged
+        text = next(read_log_lines([line[:MAX_LINE_CHARACTERS]])).tagged
         try:
-            with time_limit(_LINE_S):
+            with limit_time(_LINE_S):
                 match = next(filter(None, (search(text) for search in searches)), None)
         except ValueError:
             # A pattern that takes too long is only searched for at the end of the run.

@@ -94,7 +94,7 @@ def parse_number(text: str) -> PrintedNumber:
     return PrintedNumber(-value if sign in ("-", "\u2212") else value, step, text)
 
 
-def number_text(match: re.Match[str], name: str) -> str:
+def find_number_text(match: re.Match[str], name: str) -> str:
     """Return the text of a group, with the metric prefix that the pattern has behind it.
 
     The pattern "{number}K" reads "58.4K" as 58,400. In "{number} MB/s" and
@@ -102,15 +102,15 @@ def number_text(match: re.Match[str], name: str) -> str:
     """
     if _is_part_of_unit(match, name):
         return match[name]
-    return match[name] + _literal_prefix(match, name)
+    return match[name] + _find_literal_prefix(match, name)
 
 
-def rate_unit(match: re.Match[str]) -> str:
+def find_rate_unit(match: re.Match[str]) -> str:
     """Return the unit of the group `rate` if it has a prefix, such as "MB"; else ""."""
     unit = printed_units.find_unit(match.string, *match.span("rate"))
     if unit is None or unit.kind is not Kind.RATE or not unit.prefix:
         return ""
-    is_factor = unit.is_behind and _literal_prefix(match, "rate")
+    is_factor = unit.is_behind and _find_literal_prefix(match, "rate")
     if is_factor and not _is_part_of_unit(match, "rate"):
         return ""
     return unit.items
@@ -135,7 +135,7 @@ def find_fault(match: re.Match[str], name: str, unit: str = "") -> str:
         return _find_wrong_unit(match, name, unit)
     return (
         f"the group {name} reads only {match[name]!r} of "
-        f"{_text_around(match, name)!r}; {TOKEN} reads any number, and the pattern "
+        f"{_find_text_around(match, name)!r}; {TOKEN} reads any number, and the pattern "
         "must contain the character that ends it"
     )
 
@@ -155,7 +155,7 @@ def _is_whole(match: re.Match[str], name: str) -> bool:
     return True
 
 
-def _text_around(match: re.Match[str], name: str) -> str:
+def _find_text_around(match: re.Match[str], name: str) -> str:
     """Return the text of a group with the characters around it up to the next blanks."""
     start, end = match.span(name)
     left = re.search(r"\S*$", match.string[:start])
@@ -172,7 +172,9 @@ def _find_wrong_unit(match: re.Match[str], name: str, unit: str) -> str:
     printed_unit = printed_units.find_unit(match.string, *match.span(name))
     if printed_unit is None:
         return ""
-    fault = f"the group {name} reads {match[name]!r} in {_text_around(match, name)!r}"
+    fault = (
+        f"the group {name} reads {match[name]!r} in {_find_text_around(match, name)!r}"
+    )
     time_unit = printed_unit.time_unit
     if printed_unit.kind is Kind.TIME:
         if name != "rate" and time_unit in ("", _TIME_GROUPS[name]):
@@ -183,7 +185,7 @@ def _find_wrong_unit(match: re.Match[str], name: str, unit: str) -> str:
         return f"{fault}, which is a rate; use the group rate" if is_wrong else ""
     if time_unit not in ("", "seconds"):
         return f"{fault}, which is a rate per {time_unit[:-1]}; {_TIME_REMEDY}"
-    items = rate_unit(match)
+    items = find_rate_unit(match)
     prefix = printed_unit.prefix.lower()
     if items and unit and not unit.lower().startswith(prefix[:1]):
         return (
@@ -193,7 +195,7 @@ def _find_wrong_unit(match: re.Match[str], name: str, unit: str) -> str:
     return ""
 
 
-def _literal_prefix(match: re.Match[str], name: str) -> str:
+def _find_literal_prefix(match: re.Match[str], name: str) -> str:
     """Return the metric prefix behind a group if the pattern contains it, else "".
 
     It is a separate letter ("58.4 K") or the first letter of a unit ("58.4 ktok/s").

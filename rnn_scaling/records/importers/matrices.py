@@ -17,10 +17,10 @@ from rnn_scaling.records.importers.reading import (
     Problems,
     Reading,
     Terms,
-    log_lines,
     make_reading,
     parse_non_negative,
     parse_positive,
+    read_log_lines,
 )
 from rnn_scaling.system.files.markdown import Table
 
@@ -67,7 +67,7 @@ class BandwidthTest(LogFormat):
         rows: list[tuple[str | int | float | None, ...]] = []
         devices: list[str] = []
         heading: dict[str, str] = {}  # the last text of each group
-        for line in log_lines(lines):
+        for line in read_log_lines(lines):
             text = line.text
             if "[CUDA Bandwidth Test]" in text:
                 devices = []
@@ -168,7 +168,7 @@ class PeerToPeer(LogFormat):
     def read(self, lines: Iterable[str], terms: Terms) -> Reading:
         """Return the devices and every matrix."""
         reader = _MatrixReader()
-        for line in log_lines(lines, longest=20_000):
+        for line in read_log_lines(lines, longest=20_000):
             reader.read_line(line.number, line.text)
         reader.end()
         columns = ("Device", "Name", "PCI domain:bus:device")

@@ -26,10 +26,10 @@ from rnn_scaling.records.importers.reading import (
     Problems,
     Reading,
     Terms,
-    exact_number,
-    finite_number,
     make_reading,
     number_lines,
+    read_exact_number,
+    read_finite_number,
     run_record,
 )
 from rnn_scaling.system.files import input_files
@@ -96,7 +96,7 @@ class OldRun:
             if self.training_since_ms is not None:
                 self.training_ms += max(0.0, ms - self.training_since_ms)
             self.training_since_ms = None
-        number = finite_number(value)
+        number = read_finite_number(value)
         if number is None:
             return
         if key == "train_epoch":
@@ -215,7 +215,7 @@ class LoggedRun:
 
     @property
     def global_batch_size(self) -> int | None:
-        number = finite_number(self.settings.get("global_batch_size"))
+        number = read_finite_number(self.settings.get("global_batch_size"))
         return int(number) if number and number > 0 else None
 
 
@@ -237,7 +237,7 @@ class MlperfReading(Reading):
             self,
             logged=runs,
             runs=tuple(map(_make_imported_run, scored)),
-            tables=(Table("MLPerf runs", COLUMNS, tuple(map(_result_row, runs))),),
+            tables=(Table("MLPerf runs", COLUMNS, tuple(map(_make_result_row, runs))),),
             notes=tuple(_list_notes(runs)),
         )
 
@@ -306,7 +306,7 @@ def _take_event(
     key = event["key"]
     value = event.get("value")
     metadata = event.get("metadata") or {}
-    ms = finite_number(event["time_ms"])
+    ms = read_finite_number(event["time_ms"])
     if ms is None or ms < 0:
         text = str(event["time_ms"])[:40]
         raise ValueError(f"expected time_ms in milliseconds since 1970, got {text}")
@@ -318,7 +318,7 @@ def _take_event(
 
     if key in ("init_start", "run_start", "run_stop"):
         _take_time(run, event, line, problems)
-    elif key == "eval_accuracy" and (quality := finite_number(value)) is not None:
+    elif key == "eval_accuracy" and (quality := read_finite_number(value)) is not None:
         run.progress["quality"] = quality
     elif key in _SETTINGS and not (has_stopped and key in run.settings):
         run.settings[key] = value
@@ -328,7 +328,7 @@ def _take_event(
     if "run_start" in run.times_ms and key in _PROGRESS:
         # Other ranks may report smaller numbers later.
         for name in ("samples_count", "epoch_num"):
-            number = finite_number(metadata.get(name))
+            number = read_finite_number(metadata.get(name))
             if number is not None and number >= run.progress.get(name, 0):
                 run.progress[name] = number
 
@@ -386,7 +386,7 @@ def _take_report(run: LoggedRun, key: str, value: Any) -> None:
     """Add the rates of an event to the reports of the run."""
     fields = value if isinstance(value, dict) else {key: value}
     rates = {name: fields[name] for name in _RATE_KEYS if name in fields}
-    if any((finite_number(rate) or 0.0) <= 0 for rate in rates.values()):
+    if any((read_finite_number(rate) or 0.0) <= 0 for rate in rates.values()):
         text = str(list(rates.values()))[:40]
         raise ValueError(f"expected a throughput above 0, got {text}")
     for name, rate in rates.items():
@@ -423,14 +423,14 @@ def count_accelerators(settings: Mapping[str, Any]) -> int | None:
         value = settings.get(name)
         if isinstance(value, str) and re.fullmatch(r"\d{1,9}", value, re.ASCII):
             value = int(value)
-        number = finite_number(value)
+        number = read_finite_number(value)
         if not number or number < 0:
             return None
         product *= number
     return int(product)
 
 
-def _result_row(run: LoggedRun) -> tuple[Value, ...]:
+def _make_result_row(run: LoggedRun) -> tuple[Value, ...]:
     settings = run.settings
     seed = settings.get("seed")
     return (
@@ -469,14 +469,14 @@ def _make_imported_run(run: LoggedRun) -> ImportedRun:
         options |= {"global_batch_size": None, "batch_size": batch_size // devices}
 
     seconds = round(run.seconds or 0.0, 3)
-    extra_numbers = {"time to target (s)": exact_number(seconds, 1e-3)}
+    extra_numbers = {"time to target (s)": read_exact_number(seconds, 1e-3)}
     for name, title in _EXTRA.items():
         if name in run.progress:
-            extra_numbers[title] = exact_number(run.progress[name])
+            extra_numbers[title] = read_exact_number(run.progress[name])
     rate = run.rate
     record = run_record(Mlperf.name, options, "samples", rate)
     return ImportedRun(
-        run.line, record, extra_numbers, exact_number(rate) if rate else None
+        run.line, record, extra_numbers, read_exact_number(rate) if rate else None
     )
 
 

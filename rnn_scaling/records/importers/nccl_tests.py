@@ -21,9 +21,9 @@ from rnn_scaling.records.importers.collectives import (
     CollectiveTiming,
     add_timing,
     find_operation,
+    list_possible_operations,
     make_time_notes,
     make_timings_reading,
-    possible_operations,
     read_timing,
 )
 from rnn_scaling.records.importers.json_stream import JsonFault, read_items
@@ -32,10 +32,10 @@ from rnn_scaling.records.importers.reading import (
     Problems,
     Reading,
     Terms,
-    finite_number,
-    log_lines,
     number_lines,
     parse_non_negative,
+    read_finite_number,
+    read_log_lines,
 )
 from rnn_scaling.system.files import input_files
 
@@ -91,7 +91,7 @@ class NcclText(LogFormat):
         problems = Problems()
         last_line = 1
         runs = [_Run()]
-        for line in log_lines(lines):
+        for line in read_log_lines(lines):
             try:
                 for timing in _read_line(line.text, line.number, runs, problems):
                     add_timing(timing, runs[-1].timings, problems)
@@ -232,7 +232,7 @@ def _infer_operation(run: _Run) -> Iterator[str]:
         )
     if run.operation or not run.timings:
         return
-    possible_names = possible_operations(run.timings)
+    possible_names = list_possible_operations(run.timings)
     text = "The log does not name the operation (releases before 2025)"
     if len(possible_names) == 1:
         run.timings = [
@@ -273,7 +273,7 @@ class NcclJson(LogFormat):
         arguments = members.get("args")
         program = str(arguments[0]) if isinstance(arguments, list) and arguments else ""
         operation = find_operation(program)
-        ranks = num_ranks(members.get("config"))
+        ranks = count_ranks(members.get("config"))
 
         def read_result(
             line: int, result: Mapping[str, Any]
@@ -312,7 +312,7 @@ def _read_object(line: int, result: Mapping[str, Any]) -> Iterator[CollectiveTim
     """Yield the timing of one object of rccl-tests' JSON."""
     name = str(result["name"])
     letters = re.sub(r"[^a-z]", "", name.lower()).removesuffix("perf")
-    ranks = finite_number(result.get("ranks", result.get("gpus")))
+    ranks = read_finite_number(result.get("ranks", result.get("gpus")))
     yield read_timing(
         line,
         NAMES.get(letters, name[:40]),
@@ -380,16 +380,18 @@ def _read_members(members: Mapping[str, Any], problems: Problems) -> list[str]:
     ]
 
 
-def num_ranks(config: Any) -> int | None:
+def count_ranks(config: Any) -> int | None:
     """Return the ranks of one group; some releases list the first GPU per process."""
     config = config if isinstance(config, dict) else {}
     devices = config.get("devices")
     if not isinstance(devices, list):
         return None
     devices = [device for device in devices if isinstance(device, dict)]
-    ranks = sorted(int(finite_number(device.get("rank")) or 0) for device in devices)
-    threads = finite_number(config.get("nthreads")) or 0
-    per_process = int(threads * (finite_number(config.get("ngpus")) or 0))
+    ranks = sorted(
+        int(read_finite_number(device.get("rank")) or 0) for device in devices
+    )
+    threads = read_finite_number(config.get("nthreads")) or 0
+    per_process = int(threads * (read_finite_number(config.get("ngpus")) or 0))
     if not ranks or per_process < 1 or ranks[0] < 0:
         return None
     if ranks != list(range(len(ranks))) or len(ranks) % per_process:

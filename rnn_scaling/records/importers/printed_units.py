@@ -275,7 +275,7 @@ def _find_rate_behind(behind: str, label: str) -> PrintedUnit | None:
     number.
     """
     match = _RATE_BEHIND.match(behind)
-    time_unit = _time_unit(match["time"]) if match else "seconds"
+    time_unit = _find_time_unit(match["time"]) if match else "seconds"
     match = match or _SHORT_RATE_BEHIND.match(behind)
     if match is None:
         return None
@@ -308,7 +308,7 @@ def _find_time_behind(
     is_separate = match["gap"] and not match["open"]
     if is_separate and _belongs_to_next(match, per_text, label_unit):
         return None
-    time_unit = _time_unit(match["time"])
+    time_unit = _find_time_unit(match["time"])
     return PrintedUnit(Kind.TIME, match["time"] + per_text, time_unit, is_behind=True)
 
 
@@ -321,7 +321,7 @@ def _belongs_to_next(
     """
     text_behind = match.string[match.start("time") + len(match["time"] + per_text) :]
     is_followed = bool(_NEXT_NUMBER.match(text_behind))
-    is_word = _time_unit(match["time"]) in ("minutes", "hours")  # or the minimum
+    is_word = _find_time_unit(match["time"]) in ("minutes", "hours")  # or the minimum
     if label_unit is not None:
         if is_word and label_unit.time_unit:
             return True
@@ -353,7 +353,7 @@ def _find_in_label(label: str) -> PrintedUnit | None:
     if time and rate and time.start() < rate.end():
         time = None  # the "s" of "tokens/s"
     if time:
-        time_unit = _time_unit(time["time"])
+        time_unit = _find_time_unit(time["time"])
         if time_unit == "seconds" and _COUNTED_AT_END.search(label[: time.start()]):
             return PrintedUnit(Kind.RATE, label, time_unit)
         return PrintedUnit(Kind.TIME, time[0].strip(" _()[]-/"), time_unit)
@@ -363,7 +363,7 @@ def _find_in_label(label: str) -> PrintedUnit | None:
         before = label[: rate.start("items") + len(rate["items"])]
         if in_front := _ITEMS_PER_DEVICE.search(before):
             items = in_front["items"]
-        return PrintedUnit(Kind.RATE, rate[0], _time_unit(rate["time"]), items)
+        return PrintedUnit(Kind.RATE, rate[0], _find_time_unit(rate["time"]), items)
 
     words = [word.lower() for word in _WORD.findall(label)][-_LABEL_WORDS:]
     for word in words:
@@ -375,7 +375,7 @@ def _find_in_label(label: str) -> PrintedUnit | None:
     return None
 
 
-def _time_unit(text: str) -> str:
+def _find_time_unit(text: str) -> str:
     """Return the key of _SPELLINGS for a printed unit of time."""
     for name, spelling in _SPELLINGS.items():
         if re.fullmatch(spelling, text):

@@ -20,7 +20,7 @@ from rnn_scaling.records.importers.reading import (
     LogLine,
     Measurement,
     Terms,
-    integer_if_whole,
+    convert_whole_to_integer,
 )
 from rnn_scaling.records.parts import Batches, LogFinding, LogFindingKind
 
@@ -93,14 +93,14 @@ def make_finding(
     )
 
 
-def mean_rate(stretches: Iterable[Stretch]) -> float:
+def compute_mean_rate(stretches: Iterable[Stretch]) -> float:
     """Return the items/s of several stretches together."""
     counted_stretches = list(stretches)
     items = math.fsum(stretch.items for stretch in counted_stretches)
     return items / math.fsum(stretch.seconds for stretch in counted_stretches)
 
 
-def printed_stretch(measurement: Measurement, terms: Terms) -> Stretch:
+def find_printed_stretch(measurement: Measurement, terms: Terms) -> Stretch:
     """Return the items and seconds of a line.
 
     A line with a rate counts one item per step, so that lines have equal weights per
@@ -136,7 +136,7 @@ def measure_rank(
       terms: How the log is read.
       num_unusable: Number of earlier lines without a usable number.
     """
-    stretches = [printed_stretch(line, terms) for line in measurements]
+    stretches = [find_printed_stretch(line, terms) for line in measurements]
     costs = [stretch.cost for stretch in stretches]
     average = _find_average(measurements, costs, terms)
     if average is not None and average.is_certain:
@@ -157,17 +157,17 @@ def measure_rank(
     if average is not None:
         other_findings.append((LogFindingKind.RISING, total, total, average.rate))
     if kinds.rarer:
-        rate = mean_rate(stretches[index] for index in kinds.rarer)
+        rate = compute_mean_rate(stretches[index] for index in kinds.rarer)
         other_findings.append(
             (LogFindingKind.TWO_CLUSTERS, len(kinds.rarer), total, rate)
         )
     if terms.warmup is None and start.lines > cost_series.USUAL_START:
-        rate = mean_rate(training)
+        rate = compute_mean_rate(training)
         other_findings.append(
             (LogFindingKind.START_UP, start.lines, len(training), rate)
         )
     if has_rates and start.slower_from:
-        rate = mean_rate(training[start.slower_from :])
+        rate = compute_mean_rate(training[start.slower_from :])
         count = start.slower_from
         other_findings.append((LogFindingKind.SLOWER, count, len(training), rate))
 
@@ -177,7 +177,9 @@ def measure_rank(
         if kind is LogFindingKind.TWO_CLUSTERS:
             rarer = [measurements[index] for index in kinds.rarer]
             finding = dataclasses.replace(
-                finding, taken_ms=_mean_ms(lines), other_ms=_mean_ms(rarer)
+                finding,
+                taken_ms=_compute_mean_ms(lines),
+                other_ms=_compute_mean_ms(rarer),
             )
         findings.append(finding)
     return dataclasses.replace(result, findings=tuple(findings))
@@ -193,7 +195,7 @@ def _measure_lines(
     counted_stretches = stretches[start:]
     seconds = math.fsum(stretch.seconds for stretch in counted_stretches)
     half_s = math.fsum(stretch.half_s for stretch in counted_stretches)
-    rate = mean_rate(counted_stretches)
+    rate = compute_mean_rate(counted_stretches)
     if "rate" in lines[0].numbers:
         mean = "the last printed rate"
         if len(counted_stretches) > 1:
@@ -277,7 +279,7 @@ def combine_ranks(
         # The sum has the batches of the first rank, with the items of all ranks.
         items = []
         for number in first.batches.items:
-            items.append(integer_if_whole(number * total / first.rate))
+            items.append(convert_whole_to_integer(number * total / first.rate))
         error = math.fsum(rank.rate * rank.rounding for rank in rates)
         first = dataclasses.replace(
             first,
@@ -289,7 +291,7 @@ def combine_ranks(
     return dataclasses.replace(first, findings=(finding, *first.findings))
 
 
-def rate_of_all_devices(device: RankRate, num_devices: int) -> RankRate:
+def find_rate_of_all_devices(device: RankRate, num_devices: int) -> RankRate:
     """Return the rate of all devices from the rate of one, with a finding about it."""
     if num_devices == 1:
         return device
@@ -358,7 +360,7 @@ def measure_arrivals(measurements: Sequence[Measurement], terms: Terms) -> RankR
             f"time; {REMEDY}, or run more steps"
         )
     return RankRate(
-        mean_rate(stretches[start:]),
+        compute_mean_rate(stretches[start:]),
         rounding=error,
         batches=_make_batches(stretches, [end for _, end in pairs], start),
         clock=_ARRIVAL,
@@ -412,24 +414,24 @@ def _require_arrival(line: LogLine) -> float:
 def _make_batches(
     stretches: Sequence[Stretch], lines: Sequence[Measurement], warmup: int
 ) -> Batches:
-    losses = [_recordable_loss(line) for line in lines]
+    losses = [_find_recordable_loss(line) for line in lines]
     has_loss = any(value is not None for value in losses)
     return Batches(
         warmup=warmup,
         measured=len(stretches) - warmup,
         seconds=tuple(stretch.seconds for stretch in stretches),
-        items=tuple(integer_if_whole(stretch.items) for stretch in stretches),
+        items=tuple(convert_whole_to_integer(stretch.items) for stretch in stretches),
         loss=tuple(losses) if has_loss else (),
     )
 
 
-def _recordable_loss(measurement: Measurement) -> float | None:
+def _find_recordable_loss(measurement: Measurement) -> float | None:
     """Return the loss of a line; None if a record cannot hold it."""
     value = measurement.value("loss")
     return value if value is not None and abs(value) <= _MAX_LOSS else None
 
 
-def _mean_ms(lines: Sequence[Measurement]) -> float | None:
+def _compute_mean_ms(lines: Sequence[Measurement]) -> float | None:
     """Return the mean of the printed times; None if the lines print rates or items."""
     if {"rate", "items"} & lines[0].numbers.keys():
         return None

@@ -282,7 +282,7 @@ def run_record(
         seconds = math.fsum(batches.seconds[batches.warmup :])
         items = math.fsum(batches.items[batches.warmup :])
         throughput = Throughput(
-            items=integer_if_whole(items),
+            items=convert_whole_to_integer(items),
             seconds=seconds,
             items_per_second=items / seconds,
         )
@@ -306,7 +306,7 @@ def run_record(
     )
 
 
-def log_lines(
+def read_log_lines(
     lines: Iterable[str],
     arrivals: Sequence[float] = (),
     longest: int = MAX_LINE_CHARACTERS,
@@ -363,7 +363,7 @@ def parse_printed(
     return number
 
 
-def finite_number(value: object) -> float | None:
+def read_finite_number(value: object) -> float | None:
     """Return a JSON value as a float; None if it is not a number up to _MAX_NUMBER."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return None
@@ -374,14 +374,14 @@ def finite_number(value: object) -> float | None:
     return number if abs(number) <= _MAX_NUMBER else None
 
 
-def exact_number(value: float, step: float = 1e-9) -> PrintedNumber:
+def read_exact_number(value: float, step: float = 1e-9) -> PrintedNumber:
     """Return a number that was not rounded for print, such as one from JSON."""
     number = float(value)
     is_integer = number.is_integer() and abs(number) < 1e15
     return PrintedNumber(number, step, str(int(number)) if is_integer else repr(number))
 
 
-def integer_if_whole(value: float) -> int:
+def convert_whole_to_integer(value: float) -> int:
     """Return a number of items as records hold it: an integer if it is whole."""
     return int(value) if float(value).is_integer() else value  # type: ignore[return-value]
 

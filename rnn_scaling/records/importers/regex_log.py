@@ -45,8 +45,8 @@ from rnn_scaling.records.importers.reading import (
     Problems,
     Reading,
     Terms,
-    log_lines,
     make_reading,
+    read_log_lines,
     run_record,
 )
 from rnn_scaling.records.parts import LogFindingKind, PrintedOutput
@@ -122,7 +122,7 @@ def read(lines: Iterable[str], pattern: str, terms: Terms) -> Reading:
       NoMatch: If nothing matches.
       ValueError: If the matches are not numbers of a run.
     """
-    with time_limit(MAX_SEARCH_S):
+    with limit_time(MAX_SEARCH_S):
         matches = _find_matches(lines, pattern, terms)
     if not matches:
         raise NoMatch(
@@ -212,7 +212,7 @@ def _scale_to_all_devices(
         return device_rate, unit
     if terms.num_devices is None:
         return device_rate, f"{unit or 'items'} per device"
-    return rates.rate_of_all_devices(device_rate, terms.num_devices), unit
+    return rates.find_rate_of_all_devices(device_rate, terms.num_devices), unit
 
 
 def _measure_speeds(
@@ -245,7 +245,7 @@ def _find_matches(
     regex = log_numbers.compile_pattern(pattern)
     has_groups = bool(regex.groupindex)
     matches: list[Measurement] = []
-    for line in log_lines(lines, terms.arrivals):
+    for line in read_log_lines(lines, terms.arrivals):
         match = regex.search(line.text)
         if match is None and line.rank is not None:
             # The pattern may read the number that looks like a tag.
@@ -274,7 +274,7 @@ def _read_match(line: LogLine, match: re.Match[str], terms: Terms) -> Measuremen
         fault = log_numbers.find_fault(match, name, terms.unit)
         if fault:
             raise LineError(line.number, fault)
-        number = _parse(log_numbers.number_text(match, name))
+        number = _parse(log_numbers.find_number_text(match, name))
         if name in ("items", "step") and number.text.isdigit():
             number = dataclasses.replace(number, resolution=0.0)  # a count is exact
         if name == "ms":
@@ -287,7 +287,7 @@ def _read_match(line: LogLine, match: re.Match[str], terms: Terms) -> Measuremen
         if name in _SPEEDS:
             span = match.span(name)
         if name == "rate":
-            unit = log_numbers.rate_unit(match)
+            unit = log_numbers.find_rate_unit(match)
     text_before = match.string[: min(starts, default=match.start())]
     return Measurement(line, numbers, span, text_before, unit)
 
@@ -512,7 +512,7 @@ def _is_evaluation(text: str) -> bool:
 
 
 @contextlib.contextmanager
-def time_limit(seconds: float) -> Iterator[None]:
+def limit_time(seconds: float) -> Iterator[None]:
     """Raise ValueError if the body takes longer than a number of seconds.
 
     Signals work only in the main thread; in another one there is no limit.
@@ -540,7 +540,9 @@ def _describe_output(
     measurements: Sequence[Measurement], rate: RankRate, terms: Terms
 ) -> PrintedOutput:
     """Return facts about the lines of one rank, for `analysis.plausibility`."""
-    speeds = [speed for speed in map(_printed_rate, measurements) if speed is not None]
+    speeds = [
+        speed for speed in map(_find_printed_rate, measurements) if speed is not None
+    ]
     start = 0
     if speeds:
         start = cost_series.find_start([1 / speed for speed in speeds], terms).lines
@@ -555,20 +557,22 @@ def _describe_output(
         printed_s=printed_s or None,
         lowest_rate=min(speeds[start:], default=None),
         highest_rate=max(speeds[start:], default=None),
-        other_rate_ratio=_median_other_rate_ratio(measurements[start:]),
+        other_rate_ratio=_compute_median_other_rate_ratio(measurements[start:]),
     )
 
 
-def _printed_rate(measurement: Measurement) -> float | None:
+def _find_printed_rate(measurement: Measurement) -> float | None:
     """Return the rate of one line, in items/s, or in steps/s without its items."""
     if _SPEEDS.isdisjoint(measurement.numbers):
         return None
     one_step = dataclasses.replace(measurement, steps=1.0)
-    rate = 1 / rates.printed_stretch(one_step, Terms(items_per_step=1.0)).cost
+    rate = 1 / rates.find_printed_stretch(one_step, Terms(items_per_step=1.0)).cost
     return rate if MIN_NUMBER <= rate <= MAX_NUMBER else None
 
 
-def _median_other_rate_ratio(measurements: Sequence[Measurement]) -> float | None:
+def _compute_median_other_rate_ratio(
+    measurements: Sequence[Measurement],
+) -> float | None:
     """Return the median of another rate of a line divided by the rate that was read.
 
     If a line has several other rates, the one that differs most counts.

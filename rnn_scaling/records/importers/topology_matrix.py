@@ -13,8 +13,8 @@ from rnn_scaling.records.importers.reading import (
     Problems,
     Reading,
     Terms,
-    log_lines,
     make_reading,
+    read_log_lines,
 )
 from rnn_scaling.system.files.markdown import Table
 from rnn_scaling.system.machine import topology
@@ -72,7 +72,7 @@ class TopologyMatrix(LogFormat):
         """Return each matrix with its affinities, and the GPUs by closeness."""
         problems = Problems()
         matrices: list[_Matrix] = []
-        for line in log_lines(lines, longest=20_000):
+        for line in read_log_lines(lines, longest=20_000):
             header = topology.read_header(line.text)
             if header is not None:
                 matrices.append(_Matrix(line.number, header, f"{line.text}\n"))

@@ -22,10 +22,10 @@ from rnn_scaling.records.importers.reading import (
     Problems,
     Reading,
     Terms,
-    log_lines,
     make_reading,
     parse_positive,
     parse_printed,
+    read_log_lines,
     run_record,
 )
 from rnn_scaling.system.files.terminal import format_count
@@ -129,7 +129,7 @@ class TotalsFormat(LogFormat):
     def read(self, lines: Iterable[str], terms: Terms) -> Reading:
         """Return all runs; one without its total has the rate of its steps."""
         reader = _Reader(self, terms)
-        for line in log_lines(
+        for line in read_log_lines(
             lines, longest=MAX_LINE_CHARACTERS if self.step else PIECE
         ):
             try:
@@ -140,7 +140,7 @@ class TotalsFormat(LogFormat):
             reader.end_without_total(rank)
         groups = _group_totals(reader.totals)
         runs = [*(group[0].run for group in groups), *reader.cut]
-        notes = [*self.notes, *_repeated_total_notes(groups, self.unit)]
+        notes = [*self.notes, *_note_repeated_totals(groups, self.unit)]
         return make_reading(
             self.name,
             reader.problems,
@@ -333,7 +333,7 @@ def _belongs_to_group(total: _Total, group: Sequence[_Total]) -> bool:
     return is_untagged and total.key == first.key and has_room and is_same
 
 
-def _repeated_total_notes(groups: Sequence[Sequence[_Total]], unit: str) -> list[str]:
+def _note_repeated_totals(groups: Sequence[Sequence[_Total]], unit: str) -> list[str]:
     """Return a note on the runs with several totals, which count as one total."""
     repeated = [group for group in groups if len(group) > 1]
     if not repeated:
@@ -352,7 +352,7 @@ def _repeated_total_notes(groups: Sequence[Sequence[_Total]], unit: str) -> list
     return [note]
 
 
-def mean_of_steps(
+def average_steps(
     stream: Stream, description: Description
 ) -> tuple[PrintedNumber | None, str]:
     """Return the number of devices times the mean of the steps, which print one device."""
@@ -372,7 +372,7 @@ def mean_of_steps(
     return PrintedNumber(mean, 0.1 * devices, f"{mean:.1f}"), reason
 
 
-def last_step(
+def find_last_step(
     stream: Stream, description: Description
 ) -> tuple[PrintedNumber | None, str]:
     """Return the rate of the last step, which is the mean of all steps."""

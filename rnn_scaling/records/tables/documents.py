@@ -240,7 +240,7 @@ def _read_rows_table(source: str, items: Sequence[Any], name: str) -> Iterator[T
     rows: list[Row] = []
     if all(isinstance(item, list) for item in items):
         for place, item in enumerate(items, 1):
-            rows.append((place, tuple(map(_cell_text, item))))
+            rows.append((place, tuple(map(_format_cell, item))))
         yield from make_tables(source, rows, name)
         return
     numbered = list(enumerate(items, 1))
@@ -260,7 +260,7 @@ def _read_objects_table(
     if len(header) > 1 and len(objects) > 1:
         rows = []
         for place, item in objects:
-            rows.append((place, tuple(_cell_text(item.get(key)) for key in header)))
+            rows.append((place, tuple(_format_cell(item.get(key)) for key in header)))
         titles = tuple(key[: cell_numbers.MAX_CELL_CHARACTERS] for key in header)
         title = name[: text_tables.MAX_CAPTION]
         yield Table(source, rows[0][0], titles, tuple(rows), title)
@@ -282,7 +282,7 @@ def _flatten(item: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return values
 
 
-def _cell_text(value: Any) -> str:
+def _format_cell(value: Any) -> str:
     """Return a JSON value as a cell; "" for null and for numbers that are not finite."""
     if value is None or isinstance(value, float) and not math.isfinite(value):
         return ""

@@ -623,7 +623,7 @@ def _resolve_columns(columns: Sequence[Column]) -> tuple[Column, ...]:
     columns are settings, or are set aside, if they do not describe the run itself.
     """
     counts = [column for column in columns if column.quantity == Quantity.DEVICES]
-    finest = min(counts, key=lambda column: _fineness_rank(column.name), default=None)
+    finest = min(counts, key=lambda column: _rank_fineness(column.name), default=None)
     has_wall_clock = any(
         column.quantity == Quantity.SECONDS and _WALL_CLOCK.search(column.name.lower())
         for column in columns
@@ -649,7 +649,7 @@ def _is_cpu_time(column: Column) -> bool:
     return column.quantity == Quantity.SECONDS and is_of_cpu
 
 
-def _fineness_rank(name: str) -> int:
+def _rank_fineness(name: str) -> int:
     """Return the position in FINEST_FIRST of the word that a name contains."""
     for index, word in enumerate(FINEST_FIRST):
         if word in name.lower():

@@ -142,7 +142,7 @@ def _list_measured_metrics(row: Row) -> dict[str, Interval]:
     return metrics
 
 
-def batch_values(run: ExportedRun) -> Sequence[Mapping[str, float]]:
+def list_batch_values(run: ExportedRun) -> Sequence[Mapping[str, float]]:
     """Return the numbers of each batch: seconds, items and, if it is finite, the loss.
 
     The lines of a log may cover several batches, so their numbers have other names.

@@ -3,7 +3,7 @@
 `registry.EXPORTS` names this module; `exported` describes its interface.
 """
 
-from rnn_scaling.reports.exports.exported import Exported, batch_values
+from rnn_scaling.reports.exports.exported import Exported, list_batch_values
 from rnn_scaling.system.files.terminal import format_count
 
 
@@ -27,7 +27,7 @@ def write(exported: Exported, destination: str) -> str:
             mlflow.log_params({**run.options, **devices})
             mlflow.set_tags({name: str(value) for name, value in run.labels.items()})
             mlflow.log_metrics(dict(run.metrics))
-            for step, values in enumerate(batch_values(run)):
+            for step, values in enumerate(list_batch_values(run)):
                 mlflow.log_metrics(dict(values), step=step)
             record = exported.folder / f"{run.name}.json"
             if record.is_file():

@@ -3,7 +3,7 @@
 `registry.EXPORTS` names this module; `exported` describes its interface.
 """
 
-from rnn_scaling.reports.exports.exported import Exported, batch_values
+from rnn_scaling.reports.exports.exported import Exported, list_batch_values
 from rnn_scaling.system.files.terminal import format_count
 
 
@@ -22,7 +22,7 @@ def write(exported: Exported, destination: str) -> str:
     for run in exported.runs:
         config = {**run.options, **run.labels}
         with wandb.init(project=destination, name=run.name, config=config) as session:
-            for step, values in enumerate(batch_values(run)):
+            for step, values in enumerate(list_batch_values(run)):
                 session.log(dict(values), step=step)
             session.summary.update(dict(run.metrics))
     return f"{destination}: {format_count(len(exported.runs), 'run')}"

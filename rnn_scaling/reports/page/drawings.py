@@ -151,7 +151,7 @@ def make_steps_section(series: Sequence[SeriesSummary]) -> PageSection:
         for row in member.rows:
             if parts := split_steps(row.good_runs):
                 title = f"{member.title}, {row.devices}"
-                blocks.append(_step_block(parts, len(blocks), title))
+                blocks.append(_make_step_block(parts, len(blocks), title))
                 used_parts.update(parts.nonzero_parts)
     if blocks:
         keys = [_make_part_key(part) for part in PARTS if part in used_parts]
@@ -171,7 +171,7 @@ def _make_part_key(part: str) -> Key:
     )
 
 
-def _step_block(parts: steps.StepParts, k: int, title: str) -> Block:
+def _make_step_block(parts: steps.StepParts, k: int, title: str) -> Block:
     blocks: list[Block] = [Text(title, "h3")]
     if k < page.MAX_FIGURES:
         step = parts.typical
@@ -202,7 +202,7 @@ def _step_block(parts: steps.StepParts, k: int, title: str) -> Block:
     return Group("loss", [*blocks, Folded("Numbers of a step", [tables], title)])
 
 
-def counts_section(summary: Summary) -> PageSection:
+def make_counts_section(summary: Summary) -> PageSection:
     """Return the operators and kernels of runs that differ in encoder and devices."""
     blocks: list[Block] = []
     if inspection := counts_report.inspect_summary(summary):

@@ -43,9 +43,9 @@ def render(
     names = [prediction.curve.name for prediction in results.predictions]
     is_single = len(names) == 1
     lead = write_sentences(predicting.answer(results.predictions[0]))
-    chart: list[Block] = [Live("chart", _rate_figures(curves))]
+    chart: list[Block] = [Live("chart", _draw_rates(curves))]
     losses = _make_loss_figures(curves)
-    numbers = _number_blocks(results, curves)
+    numbers = _make_number_blocks(results, curves)
     if is_single:
         chart += losses
     elif losses:
@@ -66,11 +66,11 @@ def render(
         ],
         first=chart,
         remarks=[" ".join(map(write_sentence, results.record))],
-        notes=list(map(write_sentence, _mark_statements(results))),
+        notes=list(map(write_sentence, _state_marks(results))),
     )
 
 
-def _mark_statements(results: report.PredictionReport) -> list[Statement]:
+def _state_marks(results: report.PredictionReport) -> list[Statement]:
     """Return the lines that explain the marks of measured points."""
     intervals = []
     for prediction in results.predictions:
@@ -91,7 +91,7 @@ def _make_overview(results: report.PredictionReport) -> document.Overview:
     return document.Overview(head, groups, "Measured and predicted", "long-cells")
 
 
-def _rate_figures(curves: Sequence[Prediction]) -> list[Figure]:
+def _draw_rates(curves: Sequence[Prediction]) -> list[Figure]:
     """Return a picture for each series."""
     figures = []
     for k, prediction in enumerate(curves[: pictures.MAX_SERIES]):
@@ -128,7 +128,7 @@ def _make_assumption_blocks(results: report.PredictionReport) -> list[Block]:
     return blocks
 
 
-def _number_blocks(
+def _make_number_blocks(
     results: report.PredictionReport, curves: Sequence[Prediction]
 ) -> list[Block]:
     """Return the losses on all numbers of devices of the pictures, and memory, time and cost."""
@@ -146,7 +146,7 @@ def _make_explorer(curves: Sequence[Prediction]) -> explorer.Explorer:
     lines = []
     parts = {}
     for k, prediction in enumerate(curves):
-        rate = pictures.rate_metric(prediction.curve)
+        rate = pictures.make_rate_metric(prediction.curve)
         metrics.setdefault(rate.name, rate)
         lines.append(pictures.make_line(prediction, k))
         for point in prediction.points:

@@ -118,7 +118,7 @@ def _make_overview_notes(summary: Summary) -> list[str]:
     shown: list[SeriesSummary] = []
     for _, members in summary.tables:
         shown += members
-    statements = table.mark_statements(shown)
+    statements = table.state_marks(shown)
     if kinds := "; ".join(conclusions.list_interval_kinds(summary.series)):
         statements.append(state("page-intervals", kinds))
     if len({member.is_strong_scaling for member in summary.series}) == 2:
@@ -131,7 +131,7 @@ def _list_sections(summary: Summary, curves: Sequence[Block]) -> list[PageSectio
     measured_series = summary.measured
     limitations = cautions.format_cautions(summary)
     title = f"Limitations ({len(limitations)})"
-    steady = write_sentences(_steady_statements(summary))
+    steady = write_sentences(_state_steady_runs(summary))
     runs = f"All runs ({summary.num_runs})"
     over_devices = "Over the number of devices"
     return [
@@ -143,8 +143,8 @@ def _list_sections(summary: Summary, curves: Sequence[Block]) -> list[PageSectio
             "loss", "Where efficiency is lost", _make_loss_blocks(measured_series)
         ),
         drawings.make_steps_section(measured_series),
-        drawings.counts_section(summary),
-        PageSection("rates", "Every row", _rate_blocks(summary)),
+        drawings.make_counts_section(summary),
+        PageSection("rates", "Every row", _make_rate_blocks(summary)),
         PageSection("steady", "Steady state", [Text(steady)] if steady else []),
         PageSection(
             "workers", "Start-up and workers", _make_worker_blocks(measured_series)
@@ -236,7 +236,7 @@ def _make_unsplit_loss_blocks(
     return blocks
 
 
-def _rate_blocks(summary: Summary) -> list[Block]:
+def _make_rate_blocks(summary: Summary) -> list[Block]:
     """Return the rows of each series; notes that all share are printed once."""
     details = [_make_series_section(series) for series in summary.series]
     note_lists = [detail.notes for detail in details]
@@ -273,7 +273,7 @@ def _make_series_section(series: SeriesSummary) -> Section:
     return Section(series.title, grids, (write_sentence(work), *rates.notes))
 
 
-def _steady_statements(summary: Summary) -> Iterator[Statement]:
+def _state_steady_runs(summary: Summary) -> Iterator[Statement]:
     """State how many runs became steady, and how the rate would change from there."""
     steady_states = summary.steady_states.values()
     num_short = sum(steady.kind == StateKind.TOO_SHORT for steady in steady_states)
@@ -400,7 +400,7 @@ def _make_environment_blocks(summary: Summary) -> list[Block]:
 
 def _make_reading_blocks(summary: Summary) -> list[Block]:
     statements = cautions.state_units(summary.rows)
-    statements += cautions.kernel_statements(summary)
+    statements += cautions.state_kernels(summary)
     statements += [state(f"reading-of-{topic}", summary.unit) for topic in _READING]
     return [Items(list(map(write_sentence, statements)))]
 

@@ -16,7 +16,7 @@ from rnn_scaling.analysis.metrics import Metric
 from rnn_scaling.reports.explorer import Axis, Line, Mark, Point
 from rnn_scaling.reports.pictures import figures
 from rnn_scaling.reports.sections import explain_numbers
-from rnn_scaling.reports.wording import format_interval, mark_text, write_sentence
+from rnn_scaling.reports.wording import format_interval, format_marks, write_sentence
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -366,7 +366,7 @@ def _draw_mark(
       position: The position of its point.
       offset: The position of the mark from there, in typographic points.
     """
-    if text := mark_text(number):
+    if text := format_marks(number):
         axes.annotate(
             text, position, offset, textcoords="offset points", fontsize=8, zorder=4
         )

@@ -53,7 +53,7 @@ _TITLE_CHARACTERS = 58  # a line of a panel's title
 _CHANGES_WIDTH_IN = 7.4
 
 
-def rate_metric(curve: Curve) -> Metric:
+def make_rate_metric(curve: Curve) -> Metric:
     """Return the metric of a curve's source, such as words/s, or a time in its unit."""
     if curve.time:
         return Metric(f"time, {curve.time.unit}", "time", curve.time.unit)
@@ -84,7 +84,7 @@ def _list_line_points(prediction: Prediction) -> list[Point]:
     for point in list_points(prediction):
         is_predicted = point.devices not in measured_counts
         rate = curve.to_source_unit(point.devices, point.rate)
-        values = {rate_metric(curve).name: _clip_interval(prediction, rate)}
+        values = {make_rate_metric(curve).name: _clip_interval(prediction, rate)}
         if point.efficiency:
             efficiency = _clip_interval(prediction, point.efficiency)
             values[SPEEDUP.name] = efficiency.scaled(point.devices)
@@ -121,7 +121,7 @@ def make_chart(prediction: Prediction) -> charts.Chart:
         return curve.to_source_unit(int(devices), rate).value
 
     axis = Axis(_DEVICES, f"{_choose_device_noun(curve)}s")
-    metric = rate_metric(curve)
+    metric = make_rate_metric(curve)
     return charts.Chart(
         metric, axis, [rates], compute_ideal_rate, predicted_title=predicted_source
     )
@@ -151,7 +151,7 @@ def draw_series(predictions: Sequence[Prediction]) -> Figure:
     for row, prediction, series_bars in zip(rows, first_predictions, bars_of_series):
         charts.draw(row[0], make_chart(prediction))
         row[0].set_title(textwrap.fill(prediction.curve.name, _TITLE_CHARACTERS))
-        row[0].set_ylabel(rate_metric(prediction.curve).caption)
+        row[0].set_ylabel(make_rate_metric(prediction.curve).caption)
         if series_bars:
             styles = bars.make_part_styles(_choose_colours(series_bars))
             bars.draw(row[1], series_bars, styles, width=_PANEL_WIDTH_IN)

@@ -7,7 +7,7 @@ from rnn_scaling.records.importers.reading import (
     LogLine,
     Measurement,
     Terms,
-    exact_number,
+    read_exact_number,
 )
 from tests.support.log_samples import read_run
 
@@ -18,7 +18,7 @@ ONE = Terms(items_per_step=1.0)
 def read(*events, **terms):
     steps = [
         Measurement(
-            LogLine(1, None, "", "", arrived_s), {"step": exact_number(step, 0.0)}
+            LogLine(1, None, "", "", arrived_s), {"step": read_exact_number(step, 0.0)}
         )
         for arrived_s, step in events
     ]

@@ -25,7 +25,7 @@ NUMBERS = {
 def match_number(pattern, text, name="rate"):
     """Return the group's number and its fault."""
     match = log_numbers.compile_pattern(pattern).search(text)
-    number = log_numbers.parse_number(log_numbers.number_text(match, name))
+    number = log_numbers.parse_number(log_numbers.find_number_text(match, name))
     return number.value, log_numbers.find_fault(match, name)
 
 

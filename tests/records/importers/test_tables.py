@@ -45,7 +45,7 @@ def test_nccl_factors(operation, ranks):
     sent = {"all_reduce": 2 * (ranks - 1), "broadcast": ranks, "reduce": ranks}.get(
         operation, ranks - 1
     )
-    assert collectives.busbw_factor(
+    assert collectives.compute_busbw_factor(
         collectives.OPERATIONS[operation], ranks
     ) == pytest.approx(sent / ranks)
 
@@ -111,7 +111,7 @@ def test_nccl_tests_json_ranks(ngpus, ranks, number):
         "ngpus": ngpus,
         "devices": [{"rank": rank, "group": 0} for rank in ranks],
     }
-    assert nccl_tests.num_ranks(config) == number
+    assert nccl_tests.count_ranks(config) == number
 
 
 @pytest.mark.parametrize("end", ["]", "", ",\n"])

@@ -627,7 +627,7 @@ def test_other_files_are_not_certificates(content):
 
 
 def test_each_cause_has_a_template_and_a_row():
-    templates = wording.all_templates()
+    templates = wording.list_all_templates()
     causes = {row.cause for rows in signatures.TABLES.values() for row in rows}
     for cause in Cause:
         assert f"script-cause-{cause.value}" in templates

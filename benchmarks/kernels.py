@@ -41,9 +41,9 @@ from unittest import mock
 import numpy as np
 from absl import app, flags
 
-from rnn_scaling.models import kernels
+from rnn_scaling.models import encoder_table
 from rnn_scaling.models.config import ModelConfig
-from rnn_scaling.models.kernels import UNIT_TYPES
+from rnn_scaling.models.encoder_table import UNIT_TYPES
 from rnn_scaling.system.files.markdown import format_table
 
 FLAGS = flags.FLAGS
@@ -303,7 +303,7 @@ def build_peers(arrays: dict[str, np.ndarray], torch_peer: TorchPeer | None) -> 
     """Return all peers of all dtypes."""
     peers = Peers()
     for dtype in FLAGS.dtypes:
-        for kernel in kernels.list_kernels(FLAGS.unit_type):
+        for kernel in encoder_table.list_encoders(FLAGS.unit_type):
             add_kernel(peers, kernel, dtype, arrays)
         if torch_peer:
             add_pytorch(peers, torch_peer, dtype)

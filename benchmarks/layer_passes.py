@@ -83,7 +83,7 @@ def make_tensorflow_layer(
     """
     import tensorflow as tf
 
-    from rnn_scaling.models import kernels, stacks
+    from rnn_scaling.models import encoder_table, stacks
     from rnn_scaling.models.extension import operators
 
     tf.config.threading.set_intra_op_parallelism_threads(1)
@@ -101,7 +101,7 @@ def make_tensorflow_layer(
         dtype=options.dtype,
         unit_type=options.cell,
     )
-    kernel = kernels.load(None, "CPU", options.cell)
+    kernel = encoder_table.load(None, "CPU", options.cell)
     run = kernel.build(stack)
     arrays = read_arrays(Path(options.folder), options)
     weights = [tuple(map(tf.Variable, _own_weights(arrays, options.cell)))]

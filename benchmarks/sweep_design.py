@@ -28,7 +28,7 @@ from rnn_scaling.analysis.confidence import (
     divide_rates,
 )
 from rnn_scaling.config import registry
-from rnn_scaling.models import kernels
+from rnn_scaling.models import encoder_table
 from rnn_scaling.sweeps import plan
 from rnn_scaling.sweeps.sweep import MAX_ROUNDS, MIN_ROUNDS, PRECISION_GOAL
 from rnn_scaling.system.files.markdown import format_table
@@ -187,7 +187,7 @@ def main(argv: list[str]) -> None:
     """Print the table."""
     del argv
     assert (
-        len(kernels.list_kernels("lstm")) * len(registry.list_swept_modes())
+        len(encoder_table.list_encoders("lstm")) * len(registry.list_swept_modes())
         == NUM_CONFIGURATIONS
     )
     rows = []

@@ -8,7 +8,7 @@ import itertools
 from collections.abc import Callable
 from typing import Any
 
-from rnn_scaling.models.kernels import KERNELS, UNIT_TYPES
+from rnn_scaling.models.encoder_table import ENCODERS, UNIT_TYPES
 from rnn_scaling.models.workloads import DATASETS, WORKLOADS, name_readers
 
 
@@ -67,7 +67,7 @@ def _describe_workloads() -> str:
 
 
 _CELLS = ", ".join(f"{name} ({cell.help})" for name, cell in UNIT_TYPES.items())
-_KERNELS = ", ".join(f"{name} ({kernel.help})" for name, kernel in KERNELS.items())
+_ENCODERS = ", ".join(f"{name} ({kernel.help})" for name, kernel in ENCODERS.items())
 
 
 @dataclasses.dataclass(frozen=True)
@@ -84,16 +84,16 @@ class ModelConfig:
     encoder_type: str | None = option(
         None,
         "implementation of the encoder's layers (lm: of all layers): "
-        f"{_KERNELS}; default: the first one that computes the cell. bi and "
+        f"{_ENCODERS}; default: the first one that computes the cell. bi and "
         "uni are older names of dynamic_rnn with that --direction. Only for "
         f"{name_readers('encoder_type')}",
-        choices=(*KERNELS, "bi", "uni"),
+        choices=(*ENCODERS, "bi", "uni"),
     )
     decoder_type: str | None = option(
         None,
         "implementation of the decoder's layers; default: the same as in the "
         f"encoder; only for {name_readers('decoder_type')}",
-        choices=tuple(KERNELS),
+        choices=tuple(ENCODERS),
     )
     direction: str = option(
         "bi",

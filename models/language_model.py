@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 import tensorflow as tf
 
-from rnn_scaling.models import kernels, stacks
+from rnn_scaling.models import encoder_table, stacks
 from rnn_scaling.models.batch import Side, TargetBatch
 from rnn_scaling.models.config import ModelConfig
 from rnn_scaling.models.layout import TextLayout
@@ -30,7 +30,7 @@ class _LanguageModel(NextWords):
     def __init__(self, config: ModelConfig, device_type: str) -> None:
         sides = (Side("tgt", config.tgt_vocab_size, True),)
         super().__init__(config, TextLayout(sides, TargetBatch, config.time_major))
-        kernel = kernels.load(config.encoder_type, device_type, config.unit_type)
+        kernel = encoder_table.load(config.encoder_type, device_type, config.unit_type)
         stack = stacks.build_stack(config, config.num_encoder_layers, 1)
         self._stack = stack
         self._run = kernel.build(stack)
@@ -40,7 +40,7 @@ class _LanguageModel(NextWords):
             VariableSpec(
                 "embedding", (config.tgt_vocab_size, config.embedding_dim), "embedding"
             ),
-            *stack.variables(self._cells),
+            *stack.list_variables(self._cells),
             make_projection_spec(config),
         )
 

@@ -45,7 +45,7 @@ class TextLayout:
     time_major: bool
     labels = ("target_output",)
 
-    def batch(self, fields: Iterable[Iterable[Any]]) -> Any:
+    def make_batch(self, fields: Iterable[Iterable[Any]]) -> Any:
         """Return a batch from the fields of each side, in the order of `sides`."""
         return self.type(*itertools.chain.from_iterable(fields))
 
@@ -85,9 +85,9 @@ class TextLayout:
                 fields.append((inputs, tf.concat([ids, eos], time_axis), length))
             else:
                 fields.append((ids, length))
-        return self.batch(fields)
+        return self.make_batch(fields)
 
-    def padded(self, batch: Any, num_words: int) -> Any:
+    def pad_to(self, batch: Any, num_words: int) -> Any:
         """Return a drawn batch with all sentences padded to `num_words` words."""
 
         def pad(field: Tensor) -> Tensor:
@@ -100,7 +100,7 @@ class TextLayout:
 
         return type(batch)._make(map(pad, batch))
 
-    def cropped(self, batch: Any) -> Any:
+    def crop(self, batch: Any) -> Any:
         """Return a drawn batch without the positions after its longest sentences."""
         fields: list[Tensor] = []
         words: list[Tensor] = []
@@ -115,7 +115,7 @@ class TextLayout:
             words = []
         return type(batch)._make(fields)
 
-    def ends(self, batch: Any) -> tuple[Tensor, Tensor]:
+    def find_ends(self, batch: Any) -> tuple[Tensor, Tensor]:
         """Return the first and the last word of the longest target sentence."""
         inputs = batch.target_input
         outputs = batch.target_output
@@ -129,7 +129,7 @@ class TextLayout:
         """Return the axis of the samples in a field of a batch, or in logits."""
         return 1 if self.time_major and tensor.shape.rank >= 2 else 0
 
-    def with_static_lengths(
+    def set_static_lengths(
         self, batch: Any, batch_size: int, lengths: Sequence[int]
     ) -> Any:
         """Return a batch that `draw` made, with full lengths that tracing can read.
@@ -211,7 +211,7 @@ class ImageLayout:
         """Return 0, the axis of the samples in every tensor of a batch."""
         return 0
 
-    def with_static_lengths(
+    def set_static_lengths(
         self, batch: ImageBatch, batch_size: int, lengths: Sequence[int]
     ) -> ImageBatch:
         """Return the batch unchanged; it has no lengths."""

@@ -47,7 +47,7 @@ class _AttentionTranslation(TranslationWorkload):
         self, weights: Tensors, rows: Tensors, batch: Batch, seed: Tensor
     ) -> Tensor:
         dropout = self._config.dropout
-        source, target = self.embedded(rows, batch)
+        source, target = self.embed_words(rows, batch)
         source = stacks.drop(source, dropout, seed, _SOURCE_STREAM)
         target = stacks.drop(target, dropout, seed, _TARGET_STREAM)
         network_seed = stacks.fold_in(seed, _NETWORK_STREAM) if dropout else seed
@@ -56,12 +56,12 @@ class _AttentionTranslation(TranslationWorkload):
     def start(
         self, weights: Tensors, look_up: LookUp, batch: Batch, search: Search
     ) -> Start:
-        source = look_up(self.table_name("src"), batch.source)
+        source = look_up(self.name_table("src"), batch.source)
         first, run = self._network.start(weights, source, batch)
         logits = self._build_projection(weights)
 
         def step(words: Tensor, state: State, position: Tensor) -> tuple[Tensor, State]:
-            rows = look_up(self.table_name("tgt"), words)
+            rows = look_up(self.name_table("tgt"), words)
             embedded = tf.cast(rows, self._config.compute_dtype)
             output, state = run(embedded, state, position)
             return logits(output), state

@@ -58,7 +58,9 @@ def compute_results(
 
     weights = []
     for cell in range(stack.num_cells):
-        weights.append(tuple(draw(*spec.shape) for spec in stack.cell_weights(cell)))
+        weights.append(
+            tuple(draw(*spec.shape) for spec in stack.list_cell_weights(cell))
+        )
     inputs = draw(max(lengths), batch, stack.input_dim)
     state = tuple(
         draw(stack.num_cells, batch, stack.num_units) for _ in stack.cell.STATE

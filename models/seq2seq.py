@@ -15,7 +15,7 @@ from collections.abc import Mapping
 import tensorflow as tf
 from tensorflow import Tensor
 
-from rnn_scaling.models import kernels, stacks
+from rnn_scaling.models import encoder_table, stacks
 from rnn_scaling.models.batch import Batch, Side
 from rnn_scaling.models.config import ModelConfig
 from rnn_scaling.models.decoding import LookUp, Search, Start, State
@@ -50,7 +50,7 @@ class TranslationWorkload(NextWords):
         ids = [batch.source, batch.target_input]
         return {"embedding": tf.concat(ids, axis=self._time_axis)}
 
-    def embedded(self, rows: Tensors, batch: Batch) -> tuple[Tensor, Tensor]:
+    def embed_words(self, rows: Tensors, batch: Batch) -> tuple[Tensor, Tensor]:
         """Return the embedded words of the source and of the target."""
         if not self._config.share_embedding:
             return rows["src_embedding"], rows["tgt_embedding"]
@@ -62,7 +62,7 @@ class TranslationWorkload(NextWords):
         source, target = tf.split(rows["embedding"], sizes, axis=axis)
         return source, target
 
-    def table_name(self, side: str) -> str:
+    def name_table(self, side: str) -> str:
         """Return the name of the embedding of "src" or "tgt"."""
         return "embedding" if self._config.share_embedding else f"{side}_embedding"
 
@@ -95,10 +95,10 @@ def make_embedding_specs(config: ModelConfig) -> list[VariableSpec]:
 class _EncoderDecoder(TranslationWorkload):
     def __init__(self, config: ModelConfig, device_type: str) -> None:
         super().__init__(config)
-        encoder_kernel = kernels.load(
+        encoder_kernel = encoder_table.load(
             config.encoder_type, device_type, config.unit_type
         )
-        decoder_kernel = kernels.load(
+        decoder_kernel = encoder_table.load(
             config.decoder_type or config.encoder_type, device_type, config.unit_type
         )
         encoder = make_encoder_stack(config)
@@ -113,8 +113,8 @@ class _EncoderDecoder(TranslationWorkload):
         }
         self.variables = (
             *make_embedding_specs(config),
-            *encoder.variables(name_encoder_cells(config)),
-            *decoder.variables(name_decoder_cells(config)),
+            *encoder.list_variables(name_encoder_cells(config)),
+            *decoder.list_variables(name_decoder_cells(config)),
             make_projection_spec(config),
         )
 
@@ -126,7 +126,7 @@ class _EncoderDecoder(TranslationWorkload):
         def make_stream_seed(stream: int) -> Tensor:
             return stacks.fold_in(seed, stream) if config.dropout else seed
 
-        source, target = self.embedded(rows, batch)
+        source, target = self.embed_words(rows, batch)
         with tf.name_scope("encoder"):
             source = stacks.drop(source, config.dropout, seed, _SOURCE_STREAM)
             cells = self._encoder.select_weights(name_encoder_cells(config), weights)
@@ -154,7 +154,7 @@ class _EncoderDecoder(TranslationWorkload):
     ) -> Start:
         config = self._config
         dtype = self._config.compute_dtype
-        source = look_up(self.table_name("src"), batch.source)
+        source = look_up(self.name_table("src"), batch.source)
         cells = self._encoder.select_weights(name_encoder_cells(config), weights)
         _, state = self._encode(
             cells, source, batch.source_length, None, tf.constant([0, 0])
@@ -166,7 +166,7 @@ class _EncoderDecoder(TranslationWorkload):
         def step(
             words: Tensor, states: State, position: Tensor
         ) -> tuple[Tensor, State]:
-            x = tf.cast(look_up(self.table_name("tgt"), words), dtype)
+            x = tf.cast(look_up(self.name_table("tgt"), words), dtype)
             states = self._decoder.step_all(x, states, cells)
             return logits(states[-1][-1]), states
 

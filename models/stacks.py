@@ -4,7 +4,7 @@ T: steps, B: sentences, D: width of the input, U: units of a cell.
 
 A cell is one direction of one layer. Cells are ordered layer 0 forward, layer 0
 backward, layer 1 forward, and so on, like cuDNN's pseudo-layers. The modules of
-`models/cells/` define a step of a cell; see `rnn_scaling.models.kernels`.
+`models/cells/` define a step of a cell; see `rnn_scaling.models.encoder_table`.
 
 Encoder implementations are built from `run_layers` or `run_fused_layers`.
 `build_reference` defines the result of all of them, so a change of it changes what
@@ -20,7 +20,7 @@ import tensorflow as tf
 from tensorflow import Tensor
 
 from rnn_scaling.models.config import ModelConfig
-from rnn_scaling.models.kernels import UNIT_TYPES
+from rnn_scaling.models.encoder_table import UNIT_TYPES
 from rnn_scaling.models.workload import Tensors, VariableSpec
 
 CellWeights = tuple[Tensor, ...]
@@ -61,30 +61,30 @@ class RecurrentStack:
     def num_cells(self) -> int:
         return self.num_layers * self.num_directions
 
-    def cell_input_dim(self, cell: int) -> int:
+    def find_input_dim(self, cell: int) -> int:
         """Return the width D of the rows that cell number `cell` reads."""
         if cell < self.num_directions:
             return self.input_dim
         return self.num_units * self.num_directions
 
-    def cell_weights(self, cell: int) -> tuple[VariableSpec, ...]:
+    def list_cell_weights(self, cell: int) -> tuple[VariableSpec, ...]:
         """Return the variables of cell number `cell`, named within the cell."""
         specs: tuple[VariableSpec, ...] = self.cell.weights(
-            self.cell_input_dim(cell), self.num_units
+            self.find_input_dim(cell), self.num_units
         )
         return specs
 
-    def variables(self, cells: Sequence[str]) -> Iterator[VariableSpec]:
+    def list_variables(self, cells: Sequence[str]) -> Iterator[VariableSpec]:
         """Yield the variables of all cells; a name begins with the name of its cell."""
         for cell, name in enumerate(cells):
-            for spec in self.cell_weights(cell):
+            for spec in self.list_cell_weights(cell):
                 yield dataclasses.replace(spec, name=f"{name}/{spec.name}")
 
     def select_weights(
         self, cells: Sequence[str], weights: Tensors
     ) -> list[CellWeights]:
         """Return the weights of the cells, from all weights of the network by name."""
-        names = [spec.name for spec in self.cell_weights(0)]
+        names = [spec.name for spec in self.list_cell_weights(0)]
         selected = []
         for cell in cells:
             selected.append(tuple(weights[f"{cell}/{name}"] for name in names))
@@ -95,7 +95,7 @@ class RecurrentStack:
         next_state: State = self.cell.step(x, state, weights, self.forget_bias)
         return next_state
 
-    def masked_step(
+    def run_masked_step(
         self, x: Tensor, state: State, weights: CellWeights, is_inside: Tensor
     ) -> tuple[Tensor, State]:
         """Run one step of a cell for sentences of which some have ended.
@@ -129,7 +129,7 @@ class RecurrentStack:
             x = next_states[-1][-1]
         return tuple(next_states)
 
-    def kernel_title(self, kernel: str) -> str:
+    def format_kernel_title(self, kernel: str) -> str:
         """Return a kernel's name for records; it names any cell but the LSTM."""
         if self.unit_type == "lstm":
             return kernel
@@ -226,11 +226,11 @@ class SentenceEnds:
         self.mask = tf.cast(is_inside, tf.float32)[:, :, None]  # [T, B, 1]
         self._last_rows = (lengths - 1) * batch + tf.range(batch)
 
-    def last(self, sequence: Tensor) -> Tensor:
+    def take_last(self, sequence: Tensor) -> Tensor:
         """Return the rows [B, U] of the last words."""
         return tf.gather(tf.reshape(sequence, [-1, sequence.shape[2]]), self._last_rows)
 
-    def gradient(self, d_outputs: Tensor, d_last: Tensor) -> Tensor:
+    def spread_gradient(self, d_outputs: Tensor, d_last: Tensor) -> Tensor:
         """Return the gradient [T, B, U] of the sequence.
 
         Args:
@@ -325,7 +325,7 @@ def build_reference(stack: RecurrentStack) -> Run:
         outputs = []
         for t in range(inputs.shape[0]):
             is_inside = (t < lengths)[:, None]
-            output, state = stack.masked_step(inputs[t], state, weights, is_inside)
+            output, state = stack.run_masked_step(inputs[t], state, weights, is_inside)
             outputs.append(output)
         return tf.stack(outputs), state
 

@@ -83,7 +83,7 @@ class _Transformer(NextWords):
             x = WordRows(
                 target_rows, target_words, multi_head.make_causal_mask(target_words)
             )
-            x = self.layers("decoder", rounded, x, drop, memory)
+            x = self.run_side("decoder", rounded, x, drop, memory)
         outputs = tf.cast(x.rows, self._dtype)
         return tf.reshape(outputs, [-1, target_words, config.num_units])
 
@@ -102,9 +102,9 @@ class _Transformer(NextWords):
             :, None, None
         ]
         x = WordRows(drop(embed(rows, num_words)), num_words, padding)
-        return self.layers("encoder", weights, x, drop)
+        return self.run_side("encoder", weights, x, drop)
 
-    def layers(
+    def run_side(
         self,
         side: str,
         weights: Weights,

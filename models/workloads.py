@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from types import ModuleType
 from typing import Any
 
-from rnn_scaling.models.kernels import UNIT_TYPES
+from rnn_scaling.models.encoder_table import UNIT_TYPES
 
 
 @dataclasses.dataclass(frozen=True)

@@ -27,7 +27,7 @@ from collections.abc import Iterator, Mapping
 import tensorflow as tf
 from tensorflow import Tensor
 
-from rnn_scaling.models import kernels, stacks
+from rnn_scaling.models import encoder_table, stacks
 from rnn_scaling.models.attention import layers, scores
 from rnn_scaling.models.attention.scores import Attention
 from rnn_scaling.models.batch import Batch
@@ -52,9 +52,9 @@ class Gnmt:
             stack = layers.make_one_layer(config, input_dim)
             self._decoder.append(_Layer(stack, [f"decoder/layer_{number}"]))
             input_dim = config.num_units + self._encoder[-1].width
-        encoder = kernels.load(config.encoder_type, device_type, config.unit_type)
+        encoder = encoder_table.load(config.encoder_type, device_type, config.unit_type)
         decoder_type = config.decoder_type or config.encoder_type
-        decoder = kernels.load(decoder_type, device_type, config.unit_type)
+        decoder = encoder_table.load(decoder_type, device_type, config.unit_type)
         self._encode = [encoder.build(layer.stack) for layer in self._encoder]
         self._decode = [decoder.build(layer.stack) for layer in self._decoder]
         self.kernels: Mapping[str, str] = {
@@ -93,7 +93,7 @@ class Gnmt:
                 y = x if context is None else tf.concat([x, context], axis=2)
                 if number:
                     y = stacks.drop(y, rate, decoder_seed, number)
-                cells = layer.cell_weights(weights)
+                cells = layer.list_cell_weights(weights)
                 y, _ = self._decode[number](cells, y, batch.target_length, None, seed)
                 x = x + y if number >= _FIRST_RESIDUAL else y
                 if context is None:
@@ -107,7 +107,7 @@ class Gnmt:
         x = tf.cast(source, self._config.compute_dtype)
         for number, layer in enumerate(self._encoder):
             y = stacks.drop(x, self._config.dropout, seed, number) if number else x
-            cells = layer.cell_weights(weights)
+            cells = layer.list_cell_weights(weights)
             y, _ = self._encode[number](cells, y, batch.source_length, None, seed)
             x = x + y if number >= _FIRST_RESIDUAL else y
         return x
@@ -116,12 +116,12 @@ class Gnmt:
         """Return the state and step; see `step_wise.StepWise.start`."""
         memory = self._run_encoder(weights, source, batch, tf.constant([0, 0]))
         rounded = cast_weights(weights, memory.dtype)
-        cells = [layer.cell_weights(rounded)[0] for layer in self._decoder]
+        cells = [layer.list_cell_weights(rounded)[0] for layer in self._decoder]
         if self._config.time_major:
             memory = stacks.swap_time_and_batch(memory)
         attend = Attention(
             self._config, rounded, memory, batch.source_length
-        ).beam_contexts
+        ).compute_beam_contexts
 
         def step(
             words: Tensor, states: State, position: Tensor
@@ -153,7 +153,7 @@ class Gnmt:
             queries = stacks.swap_time_and_batch(queries)
             memory = stacks.swap_time_and_batch(memory)
         attention = Attention(self._config, rounded, memory, batch.source_length)
-        contexts = attention.word_contexts(queries)
+        contexts = attention.compute_contexts(queries)
         if self._config.time_major:
             return stacks.swap_time_and_batch(contexts)
         return contexts
@@ -171,7 +171,7 @@ class _Layer:
         """The width of the layer's output: the units of all directions."""
         return self.stack.num_units * self.stack.num_directions
 
-    def cell_weights(self, weights: Tensors) -> list[stacks.CellWeights]:
+    def list_cell_weights(self, weights: Tensors) -> list[stacks.CellWeights]:
         return layers.select_weights(self.stack, self.cells, weights)
 
 

@@ -18,7 +18,7 @@ def variables(
     stack: stacks.RecurrentStack, cells: Sequence[str], config: ModelConfig
 ) -> Iterator[VariableSpec]:
     """Yield the variables of every cell; --biases_per_gate=2 adds a second bias of zeros."""
-    for spec in stack.variables(cells):
+    for spec in stack.list_variables(cells):
         yield spec
         if config.biases_per_gate == 2 and spec.name.endswith("/bias"):
             name = spec.name.removesuffix("bias") + _SECOND_BIAS

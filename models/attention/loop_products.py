@@ -27,7 +27,7 @@ class PlainProducts:
 
     specs: tuple[tf.TensorSpec, ...] = ()
 
-    def product(self, matrix: Tensor, addend: Tensor | None = None) -> Product:
+    def make_product(self, matrix: Tensor, addend: Tensor | None = None) -> Product:
         """Return the function of x @ matrix + addend.
 
         Args:
@@ -41,7 +41,7 @@ class PlainProducts:
 
         return multiply
 
-    def factors(self) -> tuple[Tensor, ...]:
+    def list_factors(self) -> tuple[Tensor, ...]:
         """Return (); these products keep nothing for the end of the loop."""
         return ()
 
@@ -52,7 +52,7 @@ class PlainProducts:
 class DeferredProducts:
     """Products whose matrices get their gradients after the loop.
 
-    The loop's body calls the products and stores `factors()` of each step; `specs` has
+    The loop's body calls the products and stores `list_factors()` of each step; `specs` has
     their shapes and dtypes. `end` must be called with the factors of all steps after
     the loop, before gradients are computed.
     """
@@ -62,29 +62,29 @@ class DeferredProducts:
         self._batch = batch
         self._products: list[_DeferredProduct] = []
 
-    def product(self, matrix: Tensor, addend: Tensor | None = None) -> Product:
+    def make_product(self, matrix: Tensor, addend: Tensor | None = None) -> Product:
         """Return the function of x @ matrix + addend; `addend` gets no gradient."""
         shape = [self._num_steps, self._batch, matrix.shape[-1] or tf.shape(matrix)[-1]]
         addends = tf.broadcast_to(0.0 if addend is None else addend, shape)
-        return self.product_of_steps(matrix, addends)
+        return self.make_product_of_steps(matrix, addends)
 
-    def product_of_steps(self, matrix: Tensor, addends: Tensor) -> Product:
+    def make_product_of_steps(self, matrix: Tensor, addends: Tensor) -> Product:
         """Return the function of x @ matrix + addends[t].
 
         Args:
-          matrix: See `PlainProducts.product`.
+          matrix: See `PlainProducts.make_product`.
           addends: Float32 [T, B, N].
         """
         self._products.append(_DeferredProduct(matrix, addends))
         return self._products[-1]
 
-    def factors(self) -> tuple[Tensor, ...]:
+    def list_factors(self) -> tuple[Tensor, ...]:
         """Return the x of each product in this step."""
         return tuple(product.x for product in self._products)
 
     @property
     def specs(self) -> tuple[tf.TensorSpec, ...]:
-        """The shapes and dtypes of `factors`."""
+        """The shapes and dtypes of `list_factors`."""
         return tuple(product.spec for product in self._products)
 
     def end(self, factors: Sequence[Tensor]) -> None:

@@ -88,12 +88,12 @@ class Attention:
           weight 0.
         """
         if self.query is None:
-            weigh = products.product(self.memory)
+            weigh = products.make_product(self.memory)
             keys = tf.linalg.matrix_transpose(self.keys)
-            score = products.product(keys, self.mask)
+            score = products.make_product(keys, self.mask)
             return lambda t, h: weigh(t, tf.nn.softmax(score(t, h)))
-        query = products.product(self.query)
-        weigh = products.product(self.memory)
+        query = products.make_product(self.query)
+        weigh = products.make_product(self.memory)
 
         def attend(t: Tensor, h: Tensor) -> Tensor:
             queries = tf.cast(query(t, h), self.keys.dtype)
@@ -102,7 +102,7 @@ class Attention:
 
         return attend
 
-    def word_contexts(self, queries: Tensor) -> Tensor:
+    def compute_contexts(self, queries: Tensor) -> Tensor:
         """Return the contexts of all target words.
 
         No state may depend on a context.
@@ -118,7 +118,7 @@ class Attention:
         queries = _multiply_rows(queries, self.query)
         return self._weigh_memory(_score_all_additively(queries, self.keys, self.v))
 
-    def beam_contexts(self, queries: Tensor) -> Tensor:
+    def compute_beam_contexts(self, queries: Tensor) -> Tensor:
         """Return the contexts [B K, D] of K queries per sentence, [B K, U]."""
         queries = tf.reshape(queries, [tf.shape(self.keys)[0], -1, queries.shape[1]])
         if self.query is None:

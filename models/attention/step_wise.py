@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 from tensorflow import Tensor
 
-from rnn_scaling.models import kernels, seq2seq, stacks
+from rnn_scaling.models import encoder_table, seq2seq, stacks
 from rnn_scaling.models.attention import layers, packed_decoder, scores
 from rnn_scaling.models.attention.loop_products import (
     DeferredProducts,
@@ -81,7 +81,7 @@ class _Encoder:
         self._config = config
         self._stack = seq2seq.make_encoder_stack(config)
         self._cell_names = seq2seq.name_encoder_cells(config)
-        kernel = kernels.load(config.encoder_type, device_type, config.unit_type)
+        kernel = encoder_table.load(config.encoder_type, device_type, config.unit_type)
         self._encode = kernel.build(self._stack)
         self.kernel_name = kernel.kernel_name(self._stack)
         self.variables = layers.variables(self._stack, self._cell_names, config)
@@ -120,7 +120,7 @@ class StepWise:
         decoder_type = config.decoder_type or config.encoder_type
         self._is_fused = decoder_type != "dynamic_rnn" and config.unit_type == "lstm"
         self._is_packed = self._is_fused and operators.is_usable(self._dtype)
-        decoder_kernel = self._decoder.kernel_title("tf.while_loop")
+        decoder_kernel = self._decoder.format_kernel_title("tf.while_loop")
         if self._is_packed:
             decoder_kernel = "packed LSTM decoder"
         elif self._is_fused:
@@ -196,7 +196,7 @@ class StepWise:
         cells = self._select_decoder_cells(rounded)
         attend = Attention(
             self._config, rounded, memory, batch.source_length
-        ).beam_contexts
+        ).compute_beam_contexts
 
         def step(
             words: Tensor, previous: State, position: Tensor
@@ -262,7 +262,9 @@ class StepWise:
             DeferredProducts(num_steps, batch) if self._is_fused else PlainProducts()
         )
         attend = inputs.attention.step_attention(products)
-        combine = products.product(inputs.output_matrix) if self._feeds_output else None
+        combine = (
+            products.make_product(inputs.output_matrix) if self._feeds_output else None
+        )
         run_cells = self._make_cell_steps(inputs, products)
 
         def step(
@@ -282,7 +284,7 @@ class StepWise:
                 joined = tf.concat([attend(t, x), tf.cast(x, tf.float32)], axis=1)
                 fed = tf.tanh(combine(t, joined))
                 results = [fed]
-            return (tuple(following), fed), [*results, *products.factors()]
+            return (tuple(following), fed), [*results, *products.list_factors()]
 
         widths = [self._memory_dim, self._config.num_units]
         if self._feeds_output:
@@ -330,7 +332,7 @@ class StepWise:
         if words is not None:
             from_words, kernel = _multiply_words(kernel, words)
             addends += tf.cast(from_words, tf.float32)
-        gates = products.product_of_steps(kernel, addends)
+        gates = products.make_product_of_steps(kernel, addends)
         advance_state = _make_next_state(self._config.num_units)
         return lambda t, x, state: advance_state(
             gates(t, tf.concat([x, state[1]], axis=1)), state[0]

@@ -14,7 +14,7 @@ do not.
 
 B: sentences, D: width of the input, U: units.
 
-`models/kernels.py` lists the functions of a cell. Every encoder implementation of this
+`models/encoder_table.py` lists the functions of a cell. Every encoder implementation of this
 cell must agree with `step`.
 """
 

@@ -13,7 +13,7 @@ arXiv:1611.01578, its appendix.
 
 B: sentences, D: width of the input, U: units.
 
-`models/kernels.py` lists the functions of a cell. Every encoder implementation of this
+`models/encoder_table.py` lists the functions of a cell. Every encoder implementation of this
 cell must agree with `step`.
 """
 

@@ -16,7 +16,7 @@ in the caches.
 
 T: steps, B: sentences, D: width of the input, U: units.
 
-`models/kernels.py` lists this implementation. Decoders with attention use its steps.
+`models/encoder_table.py` lists this implementation. Decoders with attention use its steps.
 """
 
 from collections.abc import Callable
@@ -84,7 +84,7 @@ def build(stack: stacks.RecurrentStack) -> stacks.Run:
         def differentiate(
             d_outputs: Tensor, d_last_c: Tensor, d_last_h: Tensor
         ) -> tuple[Tensor | None, ...]:
-            d_sequence = ends.gradient(d_outputs, d_last_h)
+            d_sequence = ends.spread_gradient(d_outputs, d_last_h)
             d_gates, d_c, d_h = _run_backward(
                 forward, lengths, c, h, kernel, d_sequence, d_last_c
             )
@@ -93,7 +93,11 @@ def build(stack: stacks.RecurrentStack) -> stacks.Run:
             )
             return d_x, None, d_c, d_h, d_kernel, d_bias
 
-        results = (forward.h * ends.mask, ends.last(forward.cs), ends.last(forward.h))
+        results = (
+            forward.h * ends.mask,
+            ends.take_last(forward.cs),
+            ends.take_last(forward.h),
+        )
         return results, differentiate
 
     return stacks.run_fused_layers(stack, run_cell)

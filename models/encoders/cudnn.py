@@ -25,7 +25,7 @@ T: steps, B: sentences, D: width of the input, U: units.
 Source of the equations: NVIDIA, cuDNN API reference, cudnnRNNMode_t, CUDNN_LSTM and
 CUDNN_GRU.
 
-`models/kernels.py` lists this implementation; nothing else depends on it.
+`models/encoder_table.py` lists this implementation; nothing else depends on it.
 """
 
 import itertools
@@ -44,7 +44,7 @@ def kernel_name(stack: stacks.RecurrentStack) -> str:
 
     It does not contain whether the call is time-major, which is decided while tracing.
     """
-    return stack.kernel_title("CudnnRNNV3")
+    return stack.format_kernel_title("CudnnRNNV3")
 
 
 def build(stack: stacks.RecurrentStack) -> stacks.Run:

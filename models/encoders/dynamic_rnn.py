@@ -4,7 +4,7 @@ A step has one or two MatMuls and about twenty small ops.
 
 T: steps, B: sentences, D: width of the input, U: units.
 
-`models/kernels.py` lists this implementation; nothing else depends on it.
+`models/encoder_table.py` lists this implementation; nothing else depends on it.
 """
 
 from typing import Any
@@ -54,7 +54,7 @@ class _PaddedCell(_Cell):
     ) -> tuple[Tensor, stacks.State]:
         num_remaining, *previous = state
         is_inside = (num_remaining > 0)[:, None]
-        output, next_state = self._stack.masked_step(
+        output, next_state = self._stack.run_masked_step(
             inputs, tuple(previous), self._weights, is_inside
         )
         return output, (num_remaining - 1, *next_state)
@@ -62,7 +62,7 @@ class _PaddedCell(_Cell):
 
 def kernel_name(stack: stacks.RecurrentStack) -> str:
     """Return the name for the record."""
-    return stack.kernel_title("tf.compat.v1.nn.dynamic_rnn")
+    return stack.format_kernel_title("tf.compat.v1.nn.dynamic_rnn")
 
 
 def build(stack: stacks.RecurrentStack) -> stacks.Run:

@@ -14,7 +14,7 @@ rounded to float16.
 
 T: steps, B: sentences, D: width of the input, U: units.
 
-`models/kernels.py` lists this implementation.
+`models/encoder_table.py` lists this implementation.
 """
 
 from collections.abc import Callable
@@ -82,11 +82,11 @@ def _make_cell(
     def differentiate(d_outputs: Tensor, d_last_h: Tensor) -> tuple[Tensor | None, ...]:
         h_prev = tf.concat([h[None], forward.h[:-1]], axis=0)
         d_input, d_state, d_h = _run_backward(
-            forward, h_prev, recurrent, ends.gradient(d_outputs, d_last_h)
+            forward, h_prev, recurrent, ends.spread_gradient(d_outputs, d_last_h)
         )
         return _compute_large_products(x, h_prev, kernel, d_input, d_state, d_h)
 
-    return (forward.h * ends.mask, ends.last(forward.h)), differentiate
+    return (forward.h * ends.mask, ends.take_last(forward.h)), differentiate
 
 
 @tf.custom_gradient

@@ -22,7 +22,7 @@ from rnn_scaling.config.naming import (
     disambiguate,
     name_network,
 )
-from rnn_scaling.config.registry import kernels
+from rnn_scaling.config.registry import encoder_table
 from rnn_scaling.records.options import DEFAULTS, UNKNOWN
 
 
@@ -187,7 +187,7 @@ def list_option_names(rows: Sequence[Row]) -> list[str]:
 
 def find_cpu_replacement_kernel(rows: Sequence[Row]) -> str:
     """Return the CPU kernel that replaced a GPU kernel; "" if none did."""
-    kernel = kernels.KERNELS.get(name_network(rows[0].options))
+    kernel = encoder_table.ENCODERS.get(name_network(rows[0].options))
     if kernel is None or kernel.cpu == kernel.gpu:
         return ""
     runs = itertools.chain.from_iterable(row.good_runs for row in rows)

@@ -137,7 +137,7 @@ class RankConnection:
         """
         self._send(wire.encode("report", values=values))
 
-    def reports(self) -> dict[int, list[Any]]:
+    def list_reports(self) -> dict[int, list[Any]]:
         """Return the reports of each rank so far; only rank 0 has any."""
         if not self._rendezvous:
             return {}
@@ -195,7 +195,7 @@ class RankConnection:
     def _describe_delay(self) -> str:
         """Return a sentence about the ranks that keep this rank from leaving."""
         if self._rendezvous:
-            return f"{name_ranks(self._rendezvous.other_ranks())} did not leave"
+            return f"{name_ranks(self._rendezvous.list_other_ranks())} did not leave"
         return "rank 0 did not release this rank"
 
     def _send(self, line: bytes) -> None:
@@ -219,5 +219,5 @@ class RankConnection:
 
     def _has_pending_messages(self) -> bool:
         if self._rendezvous:
-            return bool(self._rendezvous.other_ranks())
+            return bool(self._rendezvous.list_other_ranks())
         return self._receiver is not None and bool(self._receiver.channel.unsent)

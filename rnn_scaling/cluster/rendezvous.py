@@ -78,7 +78,7 @@ class Rendezvous:
         self._thread.start()
         return rank_0_end
 
-    def other_ranks(self) -> list[int]:
+    def list_other_ranks(self) -> list[int]:
         """Return the ranks above 0 that are still connected."""
         return sorted(rank for rank in list(self._server.live) if rank)
 

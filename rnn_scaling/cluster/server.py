@@ -86,7 +86,7 @@ class Server:
         except OSError:  # It was closed again, or this process has too many open files.
             time.sleep(0.01)
             return
-        strangers = self._strangers()
+        strangers = self._list_strangers()
         if len(strangers) >= MAX_STRANGERS:
             self.drop(min(strangers, key=lambda stranger: stranger.since))
         try:
@@ -121,7 +121,7 @@ class Server:
 
     def drop_late_strangers(self, now: float) -> None:
         """Drop the connections whose hello did not come in time."""
-        for stranger in self._strangers():
+        for stranger in self._list_strangers():
             if now - stranger.since > STRANGER_S:
                 self.drop(stranger)
 
@@ -146,7 +146,7 @@ class Server:
         self._listener.close()
         self._selector.close()
 
-    def _strangers(self) -> list[Connection]:
+    def _list_strangers(self) -> list[Connection]:
         return [c for c in self._connections if c.is_stranger]
 
 

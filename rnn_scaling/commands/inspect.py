@@ -13,7 +13,7 @@ from rnn_scaling.commands import inspect_files
 from rnn_scaling.commands.inspect_files import ReadingOptions
 from rnn_scaling.config import flags
 from rnn_scaling.config.flags import option
-from rnn_scaling.config.registry import kernels
+from rnn_scaling.config.registry import encoder_table
 from rnn_scaling.config.run_config import OPTIONS
 from rnn_scaling.sweeps.command_lines import TRAINER
 from rnn_scaling.sweeps.conduct import ConductOptions, Conductor
@@ -28,7 +28,7 @@ How many operators does the graph have, how many kernels does a step run, and wh
 its time go? Without SOURCE, runs the trainer for every combination of the values,
 counts, and compares. Defaults:
 
-    --encoder_type={",".join(kernels.list_kernels("lstm"))}    or the encoders of --unit_type
+    --encoder_type={",".join(encoder_table.list_encoders("lstm"))}    or the encoders of --unit_type
     --variable_update=replicated
     --num_batches=3 --num_warmup_batches=2
     --num_devices=1,2,...,N    N: all GPUs, or all CPU cores; 1,2,4,... above 8

@@ -94,7 +94,7 @@ class EventFiles(Observer):
             self._log_dir, run.state.unit, num_written=len(run.state.timer.step_s)
         )
 
-    def batch(self, batch: Batch) -> bool:
+    def end_batch(self, batch: Batch) -> bool:
         assert self._scalars is not None
         is_due = self._scalars.is_due()
         if is_due:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from rnn_scaling.commands import history
 from rnn_scaling.config import flags, registry
-from rnn_scaling.config.registry import kernels
+from rnn_scaling.config.registry import encoder_table
 from rnn_scaling.config.run_config import OPTIONS
 from rnn_scaling.sweeps import certifying_runs, sweep
 from rnn_scaling.sweeps.command_lines import TRAINER
@@ -23,7 +23,7 @@ from rnn_scaling.sweeps.sweep_rounds import (
 from rnn_scaling.sweeps.time_budget import DEFAULT_MINUTES
 from rnn_scaling.system import entry
 
-_ENCODERS = kernels.list_swept_kernels(str(OPTIONS["unit_type"].default))
+_ENCODERS = encoder_table.list_swept_encoders(str(OPTIONS["unit_type"].default))
 USAGE = f"""\
 Runs the trainer for every combination of the values: any of its flags (./run.sh train
 --help) accepts a list. Defaults:
@@ -35,7 +35,7 @@ Runs the trainer for every combination of the values: any of its flags (./run.sh
 
 Other defaults depend on these flags:
     --unit_type=gru
-        --encoder_type={",".join(kernels.list_swept_kernels("gru"))}
+        --encoder_type={",".join(encoder_table.list_swept_encoders("gru"))}
     --framework=tensorflow,torch
         --encoder_type={_ENCODERS[0]} --variable_update=independent,replicated
         --data_source=constant

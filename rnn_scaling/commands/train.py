@@ -181,7 +181,7 @@ def check_start(config: RunConfig, launch: Launch | None) -> Iterator[str]:
             need = _describe_need(config)
             yield f"{need}, but only one was started; {_launch_command(config)}"
         return
-    num_ps = config.roles().count("ps")
+    num_ps = config.list_roles().count("ps")
     if not config.mode.is_distributed:
         yield (
             f"{mode_flag} runs in one process, but {launch.launcher} started "
@@ -203,7 +203,7 @@ def check_start(config: RunConfig, launch: Launch | None) -> Iterator[str]:
 
 def _describe_need(config: RunConfig) -> str:
     """Return how many processes the flags need."""
-    roles = config.roles()
+    roles = config.list_roles()
     flags = f"--num_workers={config.cluster.num_workers}"
     if "ps" in roles:
         flags += f" and --num_ps={config.cluster.num_ps}"
@@ -214,7 +214,7 @@ def _describe_need(config: RunConfig) -> str:
 
 def _launch_command(config: RunConfig) -> str:
     """Return the commands that start enough processes."""
-    servers = f" --ps={config.cluster.num_ps}" if "ps" in config.roles() else ""
+    servers = f" --ps={config.cluster.num_ps}" if "ps" in config.list_roles() else ""
     workers = config.cluster.num_workers
     count = config.num_processes
     return (

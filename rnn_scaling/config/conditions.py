@@ -14,7 +14,7 @@ from rnn_scaling.config import registry
 from rnn_scaling.config.naming import HOW_RUN, TRAINER
 from rnn_scaling.config.registry import join_with_or
 from rnn_scaling.config.run_config import GROUP_OF, OPTIONS, RunConfig, from_flat
-from rnn_scaling.models.kernels import UNIT_TYPES
+from rnn_scaling.models.encoder_table import UNIT_TYPES
 from rnn_scaling.models.workloads import WORKLOADS
 
 _MAX_CHOICES_AS_FLAGS = 4  # at most this many choices are written as flags

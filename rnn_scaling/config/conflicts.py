@@ -31,7 +31,7 @@ from rnn_scaling.config.run_config import (
     resolve,
 )
 from rnn_scaling.config.spelling import spell
-from rnn_scaling.models import kernels
+from rnn_scaling.models import encoder_table
 from rnn_scaling.models.config import ModelConfig
 from rnn_scaling.models.extension import switch
 from rnn_scaling.models.workloads import WORKLOADS
@@ -167,10 +167,14 @@ def _check_kernels(config: RunConfig, num_gpus: int) -> Iterator[str]:
     """Check that the kernels compute the cell; one error if both have the same."""
     model = config.model
     names = {model.decoder_type: "decoder_type", model.encoder_type: "encoder_type"}
-    usable = kernels.list_kernels(model.unit_type)
+    usable = encoder_table.list_encoders(model.unit_type)
     for kernel, name in names.items():
-        if kernel in kernels.KERNELS and kernel not in usable and is_read(config, name):
-            cells = " and ".join(kernels.KERNELS[kernel].cells)
+        if (
+            kernel in encoder_table.ENCODERS
+            and kernel not in usable
+            and is_read(config, name)
+        ):
+            cells = " and ".join(encoder_table.ENCODERS[kernel].cells)
             yield (
                 f"{spell(name, kernel)} computes {cells}, "
                 f"not --unit_type={model.unit_type}; use {' or '.join(usable)}"

@@ -40,7 +40,7 @@ class LearningRate:
         has_ramp = self.ramp_updates and self.factor != 1
         return self.schedule == "constant" and not has_ramp
 
-    def value(self, update: Any, ops: Any) -> Any:
+    def compute(self, update: Any, ops: Any) -> Any:
         """Return the rate of an update.
 
         Args:

@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterable, Mapping
 from types import ModuleType
 from typing import Any
 
-# Packages above import the tables of networks and kernels from here.
-from rnn_scaling.models import kernels as kernels
+# Packages above import the tables of networks and encoders from here.
+from rnn_scaling.models import encoder_table as encoder_table
 from rnn_scaling.models import workloads as workloads
 from rnn_scaling.models.workloads import WORKLOADS as WORKLOADS
 
@@ -89,13 +89,13 @@ class UpdateMode(Choice):
         """The mode without exchange that shows how much the exchange costs."""
         return "distributed_independent" if self.is_distributed else "independent"
 
-    def roles(self, num_workers: int, num_ps: int) -> tuple[str, ...]:
+    def list_roles(self, num_workers: int, num_ps: int) -> tuple[str, ...]:
         """Return the role of each process of a run, in the order of ranks."""
         coordinators = ("coordinator",) * self.has_coordinator
         servers = ("ps",) * (num_ps if self.has_servers else 0)
         return (*coordinators, *("worker",) * num_workers, *servers)
 
-    def messages(self, all_reduce: str) -> str:
+    def describe_messages(self, all_reduce: str) -> str:
         """Describe how gradients travel.
 
         Args:

@@ -12,7 +12,7 @@ from typing import Any
 
 from rnn_scaling.config import presets, registry
 from rnn_scaling.config import run_options as options
-from rnn_scaling.models import kernels
+from rnn_scaling.models import encoder_table
 from rnn_scaling.models.config import ModelConfig
 from rnn_scaling.models.workloads import resolve_dataset
 
@@ -44,11 +44,11 @@ class RunConfig:
     @property
     def num_processes(self) -> int:
         """Number of workers, parameter servers and coordinators."""
-        return len(self.roles())
+        return len(self.list_roles())
 
-    def roles(self) -> tuple[str, ...]:
+    def list_roles(self) -> tuple[str, ...]:
         """Return the role of each process, in the order of ranks."""
-        return self.mode.roles(self.cluster.num_workers, self.cluster.num_ps)
+        return self.mode.list_roles(self.cluster.num_workers, self.cluster.num_ps)
 
     def tower_batch_sizes(self) -> tuple[int, ...]:
         """Return the samples of each tower; all workers' towers sum to the global batch."""
@@ -179,7 +179,7 @@ def _resolve_kernels(values: dict[str, Any], user_options: Mapping[str, Any]) ->
             values["direction"] = values["encoder_type"]
         values["encoder_type"] = "dynamic_rnn"
     if values["encoder_type"] is None:
-        values["encoder_type"] = kernels.list_kernels(values["unit_type"])[0]
+        values["encoder_type"] = encoder_table.list_encoders(values["unit_type"])[0]
     if values["decoder_type"] is None:
         values["decoder_type"] = values["encoder_type"]
 

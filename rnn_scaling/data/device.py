@@ -86,9 +86,9 @@ def draw(feed: Feed, step: tf.Tensor, tower: int | tf.Tensor, batch_size: int) -
     if not isinstance(layout, TextLayout) or not options.random_lengths:
         return batch
     if options.pad_to:
-        return layout.padded(batch, options.pad_to)
+        return layout.pad_to(batch, options.pad_to)
     if options.ragged_batches:
-        return layout.cropped(batch)
+        return layout.crop(batch)
     return batch
 
 

@@ -40,7 +40,7 @@ def build(feed: Feed) -> Source:
         return source
     # Full lengths are constants while tracing, like in the batches of `device`.
     set_static_lengths = functools.partial(
-        feed.layout.with_static_lengths, lengths=feed.max_lengths
+        feed.layout.set_static_lengths, lengths=feed.max_lengths
     )
     return Source(
         lambda step: pipeline.map_devices(

@@ -39,7 +39,7 @@ def build(feed: Feed) -> Source:
         )
         first = sum(feed.batch_sizes[:tower])
         tower_words = words[first : first + batch_size]
-        return layout.batch(
+        return layout.make_batch(
             _make_side_tensors(feed, layout, side, tower_words) for side in layout.sides
         )
 

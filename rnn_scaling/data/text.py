@@ -67,7 +67,7 @@ def build(feed: Feed) -> Source:
                 if layout.time_major:
                     ids = [tf.transpose(tensor) for tensor in ids]
                 side_tensors.append([*ids, lengths])
-            return layout.batch(side_tensors)
+            return layout.make_batch(side_tensors)
 
         dataset = pipeline.select_own_batches(dataset, feed).map(
             to_batch, num_parallel_calls=feed.options.num_parallel_calls

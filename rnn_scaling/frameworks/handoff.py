@@ -127,7 +127,7 @@ class Task:
         }
         return dataclasses.replace(self, config={**self.config, **changes})
 
-    def losses(self, towers: Iterable[int]) -> list[float]:
+    def compute_losses(self, towers: Iterable[int]) -> list[float]:
         """Return the reference loss per step: the mean over these towers' words."""
         chosen = list(towers)
         weights = np.array([self.loss_items[tower] for tower in chosen], np.float64)

@@ -49,7 +49,7 @@ It returns after the devices have finished the update.
 class ProcessGroup(Protocol):
     """Joins the processes of a framework that has one per device."""
 
-    def host(self, num_ranks: int) -> str:
+    def create(self, num_ranks: int) -> str:
         """Create the group on rank 0; return the address for the other ranks' `join`."""
 
     def join(self, address: str, rank: int, task: Task) -> None:
@@ -114,14 +114,14 @@ def check(step: Step, task: Task, towers: range) -> None:
       RefusedError: If a loss differs.
     """
     losses = []
-    for number, expected in enumerate(task.losses(towers)):
+    for number, expected in enumerate(task.compute_losses(towers)):
         loss = step()
         losses.append(loss)
         if not abs(loss - expected) <= handoff.TOLERANCE * abs(expected):
             raise RefusedError(
                 f"{task.config['framework']} does not train the same network: "
                 f"loss {loss:.7g} at step {number} of SGD instead of {expected:.7g} "
-                f"(first loss {losses[0]:.7g} instead of {task.losses(towers)[0]:.7g}; "
+                f"(first loss {losses[0]:.7g} instead of {task.compute_losses(towers)[0]:.7g}; "
                 f"the tolerance is {handoff.TOLERANCE:g} of the loss)"
             )
 
@@ -170,7 +170,7 @@ class Ranks:
         for watcher in self._watchers:
             watcher.start()
 
-    def failure(self, wait_s: float) -> str:
+    def explain_failure(self, wait_s: float) -> str:
         """Explain the failure of a rank, or return "" if none has failed.
 
         Args:
@@ -290,7 +290,7 @@ class _TrainerRun:
     def _join_group(self, group: ProcessGroup, recorder: Recorder) -> None:
         """Start the other ranks at rank 0, and join the framework's process group."""
         if self._rank == 0:
-            address = group.host(self._num_ranks)
+            address = group.create(self._num_ranks)
             self._ranks = Ranks(
                 self._num_ranks,
                 address,
@@ -332,7 +332,7 @@ class _TrainerRun:
         is_own = isinstance(error, (RefusedError, NotFiniteError))
         cause = ""
         if self._ranks is not None and not is_own:
-            cause = self._ranks.failure(wait_s=2.0)
+            cause = self._ranks.explain_failure(wait_s=2.0)
         if cause:
             error = RuntimeError(cause)
         recorder.close(error)

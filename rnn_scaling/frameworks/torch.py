@@ -204,7 +204,7 @@ class TorchGroup:
     def __init__(self) -> None:
         self._store: distributed.TCPStore | None = None
 
-    def host(self, num_ranks: int) -> str:
+    def create(self, num_ranks: int) -> str:
         self._store = distributed.TCPStore(
             LOOPBACK, 0, num_ranks, is_master=True, wait_for_workers=False
         )

@@ -92,7 +92,7 @@ class _Event(NamedTuple):
     def lane(self) -> str:
         return self.line.name or str(self.line.id)
 
-    def stats(self) -> dict[str, Any]:
+    def read_stats(self) -> dict[str, Any]:
         """Return the statistics by name."""
         names = self.plane.stat_metadata
         metadata = self.plane.event_metadata[self.message.metadata_id]
@@ -237,7 +237,7 @@ def _make_execution_finder(plane: Any) -> Callable[[int, int], int | None]:
     """
     spans: dict[int, list[tuple[int, int, int]]] = defaultdict(list)
     for event in _select_events(plane, PROCESS):
-        number = int(event.stats().get("id", 0))
+        number = int(event.read_stats().get("id", 0))
         spans[event.line.id].append((*event.span, number))
     for marks in spans.values():
         marks.sort()
@@ -261,7 +261,7 @@ def _read_async_kernels(plane: Any, nodes: Mapping[str, Node]) -> Iterator[_Exec
     """
     times: dict[tuple[str, str, int], list[int]] = defaultdict(list)
     for event in _select_events(plane, ASYNC_START, ASYNC_DONE):
-        stats = event.stats()
+        stats = event.read_stats()
         start, end = event.span
         key = (event.name, str(stats.get("name", "")), int(stats.get("step_id", 0)))
         times[key].append(start if event.name == ASYNC_START else end)
@@ -287,7 +287,7 @@ def _read_gpu_kernels(
     for event in _select_events(plane):
         if not _STREAM.match(event.line.name):
             continue
-        stats = event.stats()
+        stats = event.read_stats()
         name, _, kind = str(stats.get("tf_op", "")).partition(":")
         transfer = str(stats.get(_EDGE, ""))
         kernel_owner = find_owner(TRANSFER.sub("", transfer) or name)

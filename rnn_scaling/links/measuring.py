@@ -46,7 +46,7 @@ def measure(link_plan: Plan, worker: Sequence[str]) -> Measurements:
                 continue
             show_progress(0, 1, task.title)
             if not board.has_bar:
-                board.line(f"{len(outcomes) + 1}/{total}: {task.title}")
+                board.print_line(f"{len(outcomes) + 1}/{total}: {task.title}")
             timeout_s = link_plan.options.timeout
             try:
                 outcome = processes.run(task.request, timeout_s, show_progress, worker)
@@ -58,7 +58,7 @@ def measure(link_plan: Plan, worker: Sequence[str]) -> Measurements:
             if outcome.timed_out:
                 hung.add(task.series)
             for line in _format_outcome(outcome, task.title):
-                board.line(f"  {line}")
+                board.print_line(f"  {line}")
     except KeyboardInterrupt:
         if not outcomes:
             raise

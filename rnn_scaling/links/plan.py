@@ -190,13 +190,13 @@ def make(words: Sequence[str]) -> Plan:
     )
     tasks: list[LinkTask] = []
     if _MEMORY in parts:
-        tasks += planner.memory(smallest, largest)
+        tasks += planner.plan_memory(smallest, largest)
     if _COPIES in parts:
-        tasks += planner.copies(smallest, largest)
+        tasks += planner.plan_copies(smallest, largest)
     if _COMPUTE in parts:
-        tasks += planner.products()
+        tasks += planner.plan_products()
     if ALL_REDUCE in parts:
-        tasks += planner.all_reduces(names, smallest, largest)
+        tasks += planner.plan_all_reduces(names, smallest, largest)
     num_physical = num_gpus if device == "gpu" else num_cores
     return Plan(
         options,
@@ -336,7 +336,7 @@ class _Planner:
             )
         return fitting
 
-    def memory(self, smallest: int, largest: int) -> list[LinkTask]:
+    def plan_memory(self, smallest: int, largest: int) -> list[LinkTask]:
         first = min(max(smallest, _MIN_MEMORY_BYTES), largest)
         sizes = self._select_fitting_sizes(
             "host memory",
@@ -346,7 +346,7 @@ class _Planner:
         )
         return [self._make_task("host memory", _MEMORY, sizes=sizes)] if sizes else []
 
-    def copies(self, smallest: int, largest: int) -> list[LinkTask]:
+    def plan_copies(self, smallest: int, largest: int) -> list[LinkTask]:
         """Return the tasks of copies with GPUs, or between logical CPUs."""
         on_gpus = self._device == "gpu"
         step = _FINE_STEP if on_gpus else self._options.step_factor
@@ -384,7 +384,7 @@ class _Planner:
             )
         return tasks
 
-    def products(self) -> list[LinkTask]:
+    def plan_products(self) -> list[LinkTask]:
         """Return the tasks of one device, and of all real devices at once."""
         on_gpus = self._device == "gpu"
         cores = self._options.cpu_cores_per_device
@@ -406,7 +406,7 @@ class _Planner:
             )
         return tasks
 
-    def all_reduces(
+    def plan_all_reduces(
         self, names: Sequence[str], smallest: int, largest: int
     ) -> list[LinkTask]:
         """Return a task per algorithm and pass, and of a call that exchanges nothing.

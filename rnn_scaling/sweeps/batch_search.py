@@ -94,7 +94,7 @@ class BatchSearch:
             return f"{self.limit_bytes / system.GIB:.3g} GiB"
         return "the memory of its devices"
 
-    def planned(self) -> list[Run]:
+    def plan_first_runs(self) -> list[Run]:
         """Return the first run; the others depend on it."""
         return [self.run(self.start)]
 
@@ -108,7 +108,7 @@ class BatchSearch:
         name = run_name({**config.flat(), **values}, named_options)
         return Run(name, values, config)
 
-    def tries(self, records: Records) -> list[Try]:
+    def list_tries(self, records: Records) -> list[Try]:
         """Return the outcome of each run."""
         return [
             largest_batch.judge_run(record, self.limit_bytes)
@@ -118,16 +118,16 @@ class BatchSearch:
     def choose(self, progress: SweepProgress) -> list[Run]:
         """Return the next run, if there is time for it."""
         batch_size = largest_batch.choose_next_batch(
-            self.start, self.tries(progress.records)
+            self.start, self.list_tries(progress.records)
         )
         if batch_size is None:
             return []
         runs = [self.run(batch_size)]
         return runs if not progress.records or progress.has_time_for(runs) else []
 
-    def advice(self, records: Records, launch: str) -> Advice:
+    def make_advice(self, records: Records, launch: str) -> Advice:
         """Return the largest batch that fits, with its command and all tries."""
-        tries = self.tries(records)
+        tries = self.list_tries(records)
         bounds = largest_batch.find_bounds(tries)
         is_finished = largest_batch.choose_next_batch(self.start, tries) is None
         workload = WORKLOADS[self.config.model.model]

@@ -54,7 +54,7 @@ class CommandLine:
         parts.append(self.typed or shlex.join(self.words))
         return " ".join(parts)
 
-    def task(self, **settings: Any) -> Task:
+    def make_task(self, **settings: Any) -> Task:
         """Return the task of this process, with more fields of `Task`."""
         return Task(self.words, self.variables, self.cores, **settings)
 

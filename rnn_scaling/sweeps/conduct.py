@@ -81,7 +81,7 @@ class SweepOutcome:
         default_factory=dict
     )  # records by label
 
-    def failures(self) -> dict[str, str]:
+    def list_failures(self) -> dict[str, str]:
         """Return the error of each failed run by label."""
         messages = {}
         for label, result in self.records.items():
@@ -91,7 +91,7 @@ class SweepOutcome:
 
     def print_failures(self) -> bool:
         """Print every failed run on stderr; return whether there is one."""
-        messages = self.failures()
+        messages = self.list_failures()
         for label, message in messages.items():
             entry.fail(f"{label}: {message}")
         if messages:
@@ -152,7 +152,7 @@ class Conductor:
         self._end_s = time.monotonic() + 60 * minutes
         self._has_notes = has_notes
         self.num_made = 0  # runs that were not finished before
-        self._estimator = trainer.estimator()
+        self._estimator = trainer.make_estimator()
         self._jobs: list[Job] = []  # jobs of all rounds so far
 
     @property
@@ -273,7 +273,7 @@ class Conductor:
         # Later rounds do not repeat these warnings.
         if pending_jobs and not num_earlier and self._has_notes:
             runs = [job.run for job in pending_jobs]
-            entry.warn(*self._trainer.warnings(runs, options.dry_run))
+            entry.warn(*self._trainer.list_warnings(runs, options.dry_run))
         if options.dry_run:
             print("\n".join(self._list_jobs(jobs, pending_jobs)), flush=True)
             return entry.EXIT_OK
@@ -304,7 +304,7 @@ class Conductor:
             if job.label in self.records:
                 is_ok = self.records[job.label].status == "ok"
                 state = "finished" if is_ok else "failed"
-            command = self._trainer.command(job.run, job.path).text
+            command = self._trainer.build_command(job.run, job.path).text
             yield f"{number:>4}  {state:<8}  {job.label:<{width}}  {command}"
         yield ""
         line = f"{len(jobs)} runs, {len(jobs) - len(pending_jobs)} finished, "
@@ -327,7 +327,7 @@ class Conductor:
         )
         runs_left = format_count(len(pending_jobs), "run")
         duration = self.describe_duration([job.run for job in pending_jobs])
-        progress.board.line(f"{runs_left} left: {duration}")
+        progress.board.print_line(f"{runs_left} left: {duration}")
         try:
             for index, job in enumerate(pending_jobs):
                 remaining_identities = [
@@ -343,7 +343,7 @@ class Conductor:
                     job,
                     limit=limit,
                     trainer=self._trainer,
-                    on_line=progress.output,
+                    on_line=progress.show_output,
                     following=following,
                 )
                 self.records[job.label] = result

@@ -60,7 +60,7 @@ class SweepDisplay:
         self._started_s = 0.0
         self._shown_s = 0.0
         if num_done and not self.board.has_bar:
-            self.board.line(
+            self.board.print_line(
                 f"{num_done} of {total - num_begun} runs were already finished"
             )
 
@@ -76,7 +76,7 @@ class SweepDisplay:
         self._started_s = self.board.elapsed_s
         self._share = 0.0
 
-    def output(self, line: str | None) -> None:
+    def show_output(self, line: str | None) -> None:
         """Show a line that the run has written, or None if only time has passed."""
         match = PROGRESS.match(line) if line else None
         if match:
@@ -103,9 +103,9 @@ class SweepDisplay:
             line = f"{self._done}/{self._total} {label}: {describe(result)}"
             if self._done < self._total and not math.isnan(left_s):
                 line += f", about {format_duration(left_s)} left"
-            self.board.line(line)
+            self.board.print_line(line)
         elif not is_ok:
-            self.board.line(f"{label}: {describe(result)}")
+            self.board.print_line(f"{label}: {describe(result)}")
         self._show()
 
     def close(self) -> None:

@@ -76,7 +76,7 @@ def run_sweep(
     result = sweep.run_sweep(
         _to_command_line(values), program, certifying_runs.VERIFIER
     )
-    failures = result.outcome.failures()
+    failures = result.outcome.list_failures()
     if failures:
         lines = [f"{label}: {message}" for label, message in failures.items()]
         records = [result.outcome.records[label] for label in failures]

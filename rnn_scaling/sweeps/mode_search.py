@@ -114,9 +114,9 @@ def _choose_defaults(
 class ModeSearch:
     """Chooses the runs of each round, and ranks the measured modes.
 
-    It has the same interface as `BatchSearch`: `recommend` calls `planned` for a dry
-    run and the estimated time, `Conductor.run_rounds` calls `choose` before each round,
-    and `advice` follows after the last round.
+    It has the same interface as `BatchSearch`: `recommend` calls `plan_first_runs` for a
+    dry run and the estimated time, `Conductor.run_rounds` calls `choose` before each
+    round, and `make_advice` follows after the last round.
     """
 
     def __init__(self, runs: Sequence[Run]) -> None:
@@ -126,7 +126,7 @@ class ModeSearch:
         # round, and never changes them.
         self._affordable: list[Run] = []
 
-    def planned(self) -> list[Run]:
+    def plan_first_runs(self) -> list[Run]:
         """Return the runs of the rounds that every candidate needs."""
         return repeat_runs(self.runs, MIN_ROUNDS)
 
@@ -143,12 +143,14 @@ class ModeSearch:
             if runs:
                 is_affordable = number == 1 or progress.has_time_for(runs)
                 return runs if is_affordable else []
-        ranking = self.ranking(records)
+        ranking = self.rank_candidates(records)
         if ranking is None or len(self.runs) == 1:
             return []
         unclear = select_for_another_round(ranking, ranking.contenders)
         titles = {ranking.reference, *unclear} if unclear else set()
-        candidates = [run for run in self._affordable if self.title(run) in titles]
+        candidates = [
+            run for run in self._affordable if self.name_candidate(run) in titles
+        ]
         runs = self._missing_runs(candidates, MAX_ROUNDS, records)
         return runs if progress.has_time_for(runs) else []
 
@@ -160,7 +162,7 @@ class ModeSearch:
             if is_short or progress.has_time_for(repeat_runs(longer, MIN_ROUNDS)):
                 self._affordable = longer
 
-    def title(self, run: Run) -> str:
+    def name_candidate(self, run: Run) -> str:
         """Return the flags that distinguish a candidate.
 
         For example "replicated, all_reduce_spec=auto".
@@ -172,19 +174,19 @@ class ModeSearch:
                 words.append(f"{name}={value}")
         return ", ".join(words)
 
-    def ranking(self, records: Records) -> Ranking[str] | None:
+    def rank_candidates(self, records: Records) -> Ranking[str] | None:
         """Return the candidates by title, ranked; None if no run measured anything."""
         rates_by_title = {}
         disturbed_titles = []
         for run in self.runs:
             counted_records = self._select_undisturbed_records(run, records)
             if counted_records:
-                rates_by_title[self.title(run)] = run_rates(counted_records)
+                rates_by_title[self.name_candidate(run)] = run_rates(counted_records)
             if any(map(disturbance.is_disturbed, counted_records)):
-                disturbed_titles.append(self.title(run))
+                disturbed_titles.append(self.name_candidate(run))
         return rank(rates_by_title, disturbed_titles) if rates_by_title else None
 
-    def advice(self, records: Records, launch: str) -> Advice:
+    def make_advice(self, records: Records, launch: str) -> Advice:
         """Return the fastest candidate, its command, and the alternatives.
 
         Args:
@@ -192,7 +194,7 @@ class ModeSearch:
             its name.
           launch: The words of the command line that start the ranks, or "".
         """
-        ranking = self.ranking(records)
+        ranking = self.rank_candidates(records)
         unit = self.runs[0].unit
         standings = ranking.standings if ranking else {}
         failed_titles = []
@@ -205,9 +207,9 @@ class ModeSearch:
             num_disturbed += len(good_records) - len(counted_records)
             all_counted.append(counted_records)
             if run.name not in records:
-                left_out.append(self.title(run))
+                left_out.append(self.name_candidate(run))
             elif not counted_records:
-                failed_titles.append(self.title(run))
+                failed_titles.append(self.name_candidate(run))
         statements = make_statements(
             ranking,
             unit=unit,
@@ -248,7 +250,9 @@ class ModeSearch:
         """Return the fastest candidate, or None without a ranking."""
         if ranking is None:
             return None
-        return next(run for run in self.runs if self.title(run) == ranking.reference)
+        return next(
+            run for run in self.runs if self.name_candidate(run) == ranking.reference
+        )
 
     def _missing_runs(
         self, runs: Sequence[Run], number: int, records: Records

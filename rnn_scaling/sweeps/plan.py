@@ -17,7 +17,7 @@ from rnn_scaling.config import conflicts, flags, presets, registry
 from rnn_scaling.config import run_config as configs
 from rnn_scaling.config.conditions import list_unread_user_options
 from rnn_scaling.config.naming import FRAMEWORK, NAMED, OWN_FRAMEWORK, TRAINER
-from rnn_scaling.config.registry import WORKLOADS, kernels, workloads
+from rnn_scaling.config.registry import WORKLOADS, encoder_table, workloads
 from rnn_scaling.config.run_config import RunConfig
 from rnn_scaling.config.spelling import spell
 from rnn_scaling.sweeps.command_lines import format_flags
@@ -53,7 +53,7 @@ class Run(AnyRun):
     def identify(self, config: Mapping[str, Any]) -> Identity:
         return identify(config)
 
-    def arguments(self, result_file: str | Path) -> list[str]:
+    def list_arguments(self, result_file: str | Path) -> list[str]:
         """Return the flags of the trainer; its progress lines feed the sweep's bar."""
         words = format_flags(self.flags)
         return [*words, f"--result_file={result_file}", "--progress=true"]
@@ -141,7 +141,7 @@ def plan(
             varied_options.append(name)
 
     def make_name(values: Mapping[str, Any], config: RunConfig) -> str | None:
-        encoders = kernels.list_kernels(config.model.unit_type)
+        encoders = encoder_table.list_encoders(config.model.unit_type)
         is_default = "encoder_type" not in user_flags
         if is_default and config.model.encoder_type not in encoders:
             return None  # this encoder does not compute these cells
@@ -284,7 +284,7 @@ def _list_default_values(
     # implementation.
     if set(lists.get(FRAMEWORK, [OWN_FRAMEWORK])) != {OWN_FRAMEWORK}:
         defaults = {FRAMEWORK: lists[FRAMEWORK], **defaults}
-        defaults["encoder_type"] = [kernels.list_kernels("lstm")[0]]
+        defaults["encoder_type"] = [encoder_table.list_encoders("lstm")[0]]
         defaults["variable_update"] = CORE_MODES
         defaults["data_source"] = ["constant"]
     return {name: values for name, values in defaults.items() if is_read(name, lists)}
@@ -304,8 +304,8 @@ def _list_swept_encoders(lists: Mapping[str, Sequence[Any]]) -> list[str]:
     unit_types = lists.get("unit_type", [configs.OPTIONS["unit_type"].default])
     names: set[str] = set()
     for unit_type in unit_types:
-        names.update(kernels.list_swept_kernels(unit_type))
-    return [name for name in kernels.KERNELS if name in names]
+        names.update(encoder_table.list_swept_encoders(unit_type))
+    return [name for name in encoder_table.ENCODERS if name in names]
 
 
 def is_read(option: str, lists: Mapping[str, Sequence[Any]]) -> bool:

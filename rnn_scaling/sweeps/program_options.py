@@ -94,7 +94,7 @@ class TrainerOptions:
         "report then splits the efficiency loss into contention and the rest",
     )
 
-    def changes(self) -> dict[str, Any]:
+    def list_changes(self) -> dict[str, Any]:
         """Return the options that differ from their defaults, by name."""
         values = {}
         for field in dataclasses.fields(self):
@@ -108,7 +108,7 @@ def check_without_program(
     options: TrainerOptions, axes: Mapping[str, Any]
 ) -> list[str]:
     """Return a line for each option that needs --trainer, which is not given."""
-    flag_names = [f"--{name}" for name in options.changes()]
+    flag_names = [f"--{name}" for name in options.list_changes()]
     flag_names += [f"{AXIS}{name}" for name in axes]
     rule = 'applies only to your own trainer; add --trainer="COMMAND"'
     return [f"{flag} {rule}" for flag in flag_names]

@@ -244,7 +244,7 @@ def _make_run(
     for name, value in values.items():
         config[name] = parse_value(name, value) if name in axes else value
     config[COMMAND] = options.trainer
-    for name, value in options.changes().items():
+    for name, value in options.list_changes().items():
         if name in HOW_RUN:
             config[name] = value
 

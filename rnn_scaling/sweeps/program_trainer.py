@@ -95,7 +95,7 @@ class _LogWriter:
 def _time_empty_program(command: CommandLine) -> float:
     """Return the seconds from the start to the end of a program that does nothing."""
     empty_command = dataclasses.replace(command, words=_EMPTY_PROGRAM)
-    task = empty_command.task(reads_stdout=True)
+    task = empty_command.make_task(reads_stdout=True)
     return process.run_together([task], _LAUNCH_LIMIT_S).seconds
 
 
@@ -126,7 +126,7 @@ class ProgramTrainer(Trainer[ProgramRun]):
         # their record.
         self.notes: list[str] = []
 
-    def command(self, run: ProgramRun, result_file: Path) -> CommandLine:
+    def build_command(self, run: ProgramRun, result_file: Path) -> CommandLine:
         command = make_program_command(
             run.template,
             {**run.texts, placeholders.REPEAT: str(run.repeat)},
@@ -152,7 +152,7 @@ class ProgramTrainer(Trainer[ProgramRun]):
         self._output = output
         if run.num_copies:
             return self._run_copies(run, result_file, limit, on_line)
-        command = self.command(run, result_file)
+        command = self.build_command(run, result_file)
         if run.terms.formats == WALL and self._launch_s is None:
             self._launch_s = _time_empty_program(command)
         meter = load.LoadMeter(
@@ -175,7 +175,7 @@ class ProgramTrainer(Trainer[ProgramRun]):
 
             is_progress = bool if limit.is_rough else None
             outcome = process.run_together(
-                [command.task(reads_stdout=True)],
+                [command.make_task(reads_stdout=True)],
                 limit.seconds,
                 read_line,
                 is_progress,
@@ -270,10 +270,10 @@ class ProgramTrainer(Trainer[ProgramRun]):
         )
         return dataclasses.replace(error, message=_name_log(run, error.message))
 
-    def estimator(self) -> Estimator:
+    def make_estimator(self) -> Estimator:
         return Estimator()
 
-    def warnings(self, runs: Sequence[ProgramRun], dry_run: bool) -> list[str]:
+    def list_warnings(self, runs: Sequence[ProgramRun], dry_run: bool) -> list[str]:
         lines = []
         num_cores = len(list_available_cores())
         for run in runs:

@@ -1,6 +1,6 @@
 """Start the ranks of a run, here or by a launcher, and find the one that failed.
 
-`Starter.tasks` returns the tasks in the order of the ranks, because
+`Starter.make_tasks` returns the tasks in the order of the ranks, because
 `ProcessOutcome.task` is read as the number of the rank that failed.
 """
 
@@ -35,7 +35,7 @@ class Starter:
     # A launcher with its flags; empty if the ranks start on this machine.
     launch: str = ""
 
-    def command(self, config: RunConfig, flags: Sequence[str]) -> CommandLine:
+    def build_command(self, config: RunConfig, flags: Sequence[str]) -> CommandLine:
         """Return the command line of a run, or of each of its ranks."""
         return command_lines.make_suite_command(
             config, flags, self.trainer, self.launch
@@ -61,9 +61,9 @@ class Starter:
             no line does.
         """
         if self.launch or config.num_processes == 1:
-            task = self.command(config, flags).task()
+            task = self.build_command(config, flags).make_task()
             return process.run_together([task], timeout_s, on_line, is_progress)
-        with _open_private_network(config, self.tasks(config, flags)) as tasks:
+        with _open_private_network(config, self.make_tasks(config, flags)) as tasks:
             return process.run_together(tasks, timeout_s, on_line, is_progress)
 
     def can_start_early(self, config: RunConfig) -> bool:
@@ -81,18 +81,18 @@ class Starter:
     def run_here(self, config: RunConfig, flags: Sequence[str]) -> int:
         """Run all ranks with the streams of this process; return the exit status."""
         try:
-            tasks = self.tasks(config, flags, has_streams=True)
+            tasks = self.make_tasks(config, flags, has_streams=True)
             with _open_private_network(config, tasks) as private_tasks:
                 outcome = process.run_together(private_tasks, 0.0, print_line)
         except OSError as e:
             return entry.fail(f"the cluster did not start: {e.strerror or e}")
         return report_end(outcome, config)
 
-    def tasks(
+    def make_tasks(
         self, config: RunConfig, flags: Sequence[str], has_streams: bool = False
     ) -> list[Task]:
         """Return a task for each rank on this machine."""
-        words = self.command(config, flags).words
+        words = self.build_command(config, flags).words
         address = ports.join(ports.LOOPBACK, ports.find_free(ports.RENDEZVOUS_PORTS))
         commands = []
         for rank in range(config.num_processes):
@@ -115,7 +115,7 @@ def check_launcher(text: str) -> str:
 
 def list_rank_names(config: RunConfig) -> list[str]:
     """Return the names of a run's ranks: coordinator, workers, parameter servers."""
-    roles = config.roles()
+    roles = config.list_roles()
     names = []
     for rank, role in enumerate(roles):
         number = roles[:rank].count(role)

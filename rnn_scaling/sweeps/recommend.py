@@ -205,15 +205,15 @@ def find(
         )
     else:
         search = ModeSearch(plan_candidates(request.lists, **describe_machine_size()))
-        planned = [run.identity for run in search.planned()]
-        estimator = SuiteTrainer(trainer, request.conduct.launch).estimator()
+        planned = [run.identity for run in search.plan_first_runs()]
+        estimator = SuiteTrainer(trainer, request.conduct.launch).make_estimator()
         entry.note(
             f"{len(search.runs)} configurations, 2 or 3 runs each: "
             f"{estimator.describe(planned)}; {limit}"
         )
     conductor = _make_conductor(request, trainer, options.minutes)
     if request.conduct.dry_run:
-        conductor.run([Job(run, request.out) for run in search.planned()])
+        conductor.run([Job(run, request.out) for run in search.plan_first_runs()])
         return None, conductor.outcome
     conductor.run_rounds(search.choose)
     outcome = conductor.outcome
@@ -221,6 +221,6 @@ def find(
         return None, outcome
     # A batch that does not fit fails as intended.
     if not options.largest_batch:
-        for label, message in outcome.failures().items():
+        for label, message in outcome.list_failures().items():
             entry.warn(f"{label}: {message}")
-    return search.advice(outcome.records, request.conduct.launch), outcome
+    return search.make_advice(outcome.records, request.conduct.launch), outcome

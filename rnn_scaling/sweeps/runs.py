@@ -63,7 +63,7 @@ class Trainer(abc.ABC, Generic[R]):
     notes: Sequence[str] = ()
 
     @abc.abstractmethod
-    def command(self, run: R, result_file: Path) -> CommandLine:
+    def build_command(self, run: R, result_file: Path) -> CommandLine:
         """Return the command line of a run."""
 
     @abc.abstractmethod
@@ -114,9 +114,9 @@ class Trainer(abc.ABC, Generic[R]):
         """Return the error of a run without a result."""
 
     @abc.abstractmethod
-    def estimator(self) -> Estimator:
+    def make_estimator(self) -> Estimator:
         """Return an estimator of durations that has not learned from any run."""
 
     @abc.abstractmethod
-    def warnings(self, runs: Sequence[R], dry_run: bool) -> list[str]:
+    def list_warnings(self, runs: Sequence[R], dry_run: bool) -> list[str]:
         """Return the warnings to print before these runs start."""

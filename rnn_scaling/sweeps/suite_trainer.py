@@ -39,8 +39,8 @@ class SuiteTrainer(Trainer[Run]):
         self._starter = Starter(command, launch)
         self._next_process: EarlyProcess | None = None
 
-    def command(self, run: Run, result_file: Path) -> CommandLine:
-        return self._starter.command(run.config, run.arguments(result_file))
+    def build_command(self, run: Run, result_file: Path) -> CommandLine:
+        return self._starter.build_command(run.config, run.list_arguments(result_file))
 
     def run(
         self,
@@ -59,7 +59,7 @@ class SuiteTrainer(Trainer[Run]):
         if present is None and words and next_words:
             present = EarlyProcess(words)
         if present is None:
-            flags = run.arguments(result_file)
+            flags = run.list_arguments(result_file)
             return self._starter.run(
                 run.config, flags, limit.seconds, on_line, is_progress
             )
@@ -82,7 +82,7 @@ class SuiteTrainer(Trainer[Run]):
         """Return the command of a run whose process can start early, or None."""
         if not self._starter.can_start_early(run.config):
             return None
-        return list(self.command(run, result_file).words)
+        return list(self.build_command(run, result_file).words)
 
     def close(self) -> None:
         if self._next_process is not None:
@@ -112,7 +112,7 @@ class SuiteTrainer(Trainer[Run]):
     def explain(self, run: Run, outcome: ProcessOutcome, limit: Limit) -> RunError:
         return ranks.explain(outcome, run.config, limit)
 
-    def estimator(self) -> Estimator:
+    def make_estimator(self) -> Estimator:
         rough = functools.partial(
             estimate_rough_s,
             num_cores=len(list_available_cores()),
@@ -120,7 +120,7 @@ class SuiteTrainer(Trainer[Run]):
         )
         return Estimator(rough)
 
-    def warnings(self, runs: Sequence[Run], dry_run: bool) -> list[str]:
+    def list_warnings(self, runs: Sequence[Run], dry_run: bool) -> list[str]:
         if self._starter.launch:  # the runs are on other machines
             return []
         configs = [run.config for run in runs]

@@ -20,8 +20,8 @@ from rnn_scaling.config import all_reduce_spec, learning_rate, registry
 from rnn_scaling.config.run_config import RunConfig
 from rnn_scaling.data.source import Feed
 from rnn_scaling.models import decoding, workloads
+from rnn_scaling.models.encoder_table import ENCODERS
 from rnn_scaling.models.extension import operators
-from rnn_scaling.models.kernels import KERNELS
 from rnn_scaling.models.workload import Workload, make_first_values
 from rnn_scaling.system.machine.onednn import ONEDNN_VARIABLE
 from rnn_scaling.training import cluster as clusters
@@ -168,7 +168,7 @@ def announce_choices(
 ) -> Iterator[Statement]:
     """Yield the choices of this run that its flags do not determine."""
     encoder = str(config.model.encoder_type)
-    kernel = KERNELS[encoder]
+    kernel = ENCODERS[encoder]
     encoder_kernel = resolved.get("encoder_kernel")
     uses_cpus = resolved["device_type"] == "CPU"
     if transport:
@@ -430,7 +430,7 @@ def run_batches(
         for statement in stop_rule.describe_targets(reason):
             observer.notice(statement)
         cluster.barrier(clusters.MEASURED)
-        observer.measured()
+        observer.end_measuring()
     finally:
         observer.end()
         for line in state.machine.stop():
@@ -453,7 +453,7 @@ def _run_batch(
     seconds = timer.end_step(items, loss)
     state.end_batch(result)
     _check_loss(loss, number, config)
-    is_paused = observer.batch(Batch(number, seconds, items, loss, result))
+    is_paused = observer.end_batch(Batch(number, seconds, items, loss, result))
     if state.machine.end_window() or is_paused:
         _resume(timer, step)
 

@@ -175,13 +175,13 @@ class Saver(Observer):
     def begin(self, run: RunView) -> None:
         self._step = run.step
 
-    def batch(self, batch: Batch) -> bool:
+    def end_batch(self, batch: Batch) -> bool:
         is_due = bool(self._directory) and (batch.number + 1) % self._every == 0
         if is_due:
             self.save_step(self._step)
         return is_due
 
-    def measured(self) -> None:
+    def end_measuring(self) -> None:
         self.save_step(self._step)
 
     def save_step(self, step: TrainStep) -> None:

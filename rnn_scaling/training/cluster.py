@@ -302,7 +302,7 @@ class Cluster(RunMembers):
     """A run of several processes, which `join_run` creates."""
 
     def __init__(self, launch: Launch, config: RunConfig) -> None:
-        roles = config.roles()
+        roles = config.list_roles()
         cluster = config.cluster
         self.rank = launch.rank
         self.size = launch.size
@@ -383,7 +383,7 @@ class Cluster(RunMembers):
 
     def make_workers(self, state: "RunState") -> Workers:
         peers = self._joining.peers
-        reports = decode_reports(self._connection.reports())
+        reports = decode_reports(self._connection.list_reports())
         reports[self.rank] = [
             RankReport(state.collect_batches(0), state.collect_details())
         ]
@@ -399,7 +399,7 @@ class Cluster(RunMembers):
             make_rank(peers[rank], [], Failure(FailureKind.LOST, rank, message))
             for rank, message in self._connection.lost
         ]
-        has_one_clock = "ps" in self._config.roles()
+        has_one_clock = "ps" in self._config.list_roles()
         workers = Workers(
             launcher=self._launch.launcher,
             link=os.environ.get(NETWORK) or None,

@@ -63,7 +63,7 @@ class InferenceStep(TrainStep):
         return decoding.translate(
             start,
             num_sentences,
-            *cast(TextLayout, self._workload.layout).ends(batch),
+            *cast(TextLayout, self._workload.layout).find_ends(batch),
             search,
         )
 

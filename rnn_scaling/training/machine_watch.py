@@ -149,7 +149,7 @@ class MachineWatch:
 
     def read_windows(self) -> LoadWindows | None:
         """Return the load of each window so far; None if it is unknown."""
-        windows = self._window_meter.windows() if self._window_meter else None
+        windows = self._window_meter.list_windows() if self._window_meter else None
         if not windows:
             return None
         loads = [window.load for window in windows]

@@ -87,8 +87,8 @@ class Observer:
     `notice`, which also come from the main thread; `save` never comes from both at
     once.
 
-    The order is: `begin`, `batch` for each batch, `measured`, `end`, `finish`. After
-    an error or an interruption only `end` follows. `save` may come at any time.
+    The order is: `begin`, `end_batch` for each batch, `end_measuring`, `end`, `finish`.
+    After an error or an interruption only `end` follows. `save` may come at any time.
     """
 
     def notice(self, statement: Statement) -> None:
@@ -100,7 +100,7 @@ class Observer:
     def begin(self, run: RunView) -> None:
         """The step is built, and all ranks are about to run the first batch."""
 
-    def batch(self, batch: Batch) -> bool:
+    def end_batch(self, batch: Batch) -> bool:
         """A batch has ended.
 
         Returns:
@@ -108,7 +108,7 @@ class Observer:
         """
         return False
 
-    def measured(self) -> None:
+    def end_measuring(self) -> None:
         """All batches have ended, on all ranks."""
 
     def end(self) -> None:
@@ -149,13 +149,13 @@ class Observers(Observer):
         for observer in self._observers:
             observer.begin(run)
 
-    def batch(self, batch: Batch) -> bool:
-        took_time = [observer.batch(batch) for observer in self._observers]
+    def end_batch(self, batch: Batch) -> bool:
+        took_time = [observer.end_batch(batch) for observer in self._observers]
         return any(took_time)
 
-    def measured(self) -> None:
+    def end_measuring(self) -> None:
         for observer in self._observers:
-            observer.measured()
+            observer.end_measuring()
 
     def end(self) -> None:
         for observer in self._observers:

@@ -112,7 +112,7 @@ class Optimizer:
         with tf.device(variable.device):
             rate = self.learning_rate.last
             if not self.learning_rate.is_constant:
-                rate = self.learning_rate.value(tf.cast(step, tf.float64), tf)
+                rate = self.learning_rate.compute(tf.cast(step, tf.float64), tf)
             update = _Update(
                 rate,
                 variable=variable,

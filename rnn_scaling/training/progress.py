@@ -59,7 +59,7 @@ class Progress:
         self._timed_s = 0.0
         self._last_line = clock()
 
-    def batch(
+    def show_batch(
         self, step_s: float, items: int, loss: float, accuracy: float | None = None
     ) -> None:
         """Show a batch that has ended.
@@ -101,7 +101,7 @@ class Progress:
                 batch_s = self._timed_s / max(1, self._num_timed)
                 remaining_s = (self._total - self._done) * batch_s
                 remaining = f", {remaining_s:.0f} s left"
-        self._board.line(f"{phase}: {done_text} batches, {rate}{remaining}")
+        self._board.print_line(f"{phase}: {done_text} batches, {rate}{remaining}")
 
     def close(self) -> None:
         """Remove the bar."""
@@ -124,9 +124,9 @@ class ProgressLine(Observer):
             done=len(run.state.timer.step_s),
         )
 
-    def batch(self, batch: Batch) -> bool:
+    def end_batch(self, batch: Batch) -> bool:
         assert self._progress is not None
-        self._progress.batch(
+        self._progress.show_batch(
             batch.seconds, batch.items, batch.loss, batch.result.accuracy
         )
         return False

@@ -115,7 +115,7 @@ class RankMeeting:
                 self.barrier(_END)
             with contextlib.suppress(ClusterError):
                 connection.leave()
-        reports = decode_reports(connection.reports())
+        reports = decode_reports(connection.list_reports())
         reports[self._rank] = [report]
         ranks = tuple(
             make_rank(peer, reports[peer.rank], connection.failure)

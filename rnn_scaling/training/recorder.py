@@ -295,7 +295,7 @@ class Recorder:
         self._num_items += count
         self._updates.add(learning_rate, grad_norm)
         if self._display is not None:
-            self._display.batch(seconds, count, loss)
+            self._display.show_batch(seconds, count, loss)
         self._end_window()
         return seconds
 

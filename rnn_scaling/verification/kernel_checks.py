@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from rnn_scaling.config import all_reduce_spec, registry
 from rnn_scaling.config.all_reduce_spec import SpecSegment
-from rnn_scaling.models import kernels, operators_check, parity, stacks
+from rnn_scaling.models import encoder_table, operators_check, parity, stacks
 from rnn_scaling.models.extension import operators
 from rnn_scaling.records.certificate import Check
 from rnn_scaling.training import gradients
@@ -42,7 +42,7 @@ def check_kernels(device: str, device_type: str) -> Iterator[Check]:
     """
     # TensorFlow would warn that one function is traced again for every kernel.
     tf.get_logger().setLevel("ERROR")
-    for name in kernels.KERNELS:
+    for name in encoder_table.ENCODERS:
         yield _check_kernel(name, device, device_type)
     if operators.is_usable("float32"):
         yield _check_operators()
@@ -50,11 +50,11 @@ def check_kernels(device: str, device_type: str) -> Iterator[Check]:
 
 def _check_kernel(name: str, device: str, device_type: str) -> Check:
     """Compare one kernel with the reference; an error of TensorFlow is a failed check."""
-    cell = kernels.KERNELS[name].cells[0]
+    cell = encoder_table.ENCODERS[name].cells[0]
     stack = stacks.RecurrentStack(
         _WIDTH, _WIDTH, num_layers=2, num_directions=2, unit_type=cell
     )
-    module = kernels.load(name, device_type, cell)
+    module = encoder_table.load(name, device_type, cell)
     title = module.kernel_name(stack)
     try:
         with full_precision():

@@ -18,7 +18,7 @@ import numpy as np
 import tensorflow as tf
 
 from rnn_scaling.analysis.statements import Statement
-from rnn_scaling.models import cross_entropy, kernels, stacks, workloads
+from rnn_scaling.models import cross_entropy, encoder_table, stacks, workloads
 from rnn_scaling.models.config import ModelConfig
 from rnn_scaling.models.workload import INITIAL_RANGE, VariableSpec, make_first_values
 from rnn_scaling.training import gradients
@@ -342,9 +342,9 @@ def _name_wrong_outputs(
     """Return the name of the kernel's outputs that differ from the reference, or ""."""
     num_directions = network.num_directions(model)
     stack = stacks.build_stack(model, 1, num_directions)
-    kernel = kernels.load(model.encoder_type, device_type, model.unit_type)
+    kernel = encoder_table.load(model.encoder_type, device_type, model.unit_type)
     weights = [
-        _draw_weights(stack.cell_weights(cell), random)
+        _draw_weights(stack.list_cell_weights(cell), random)
         for cell in range(num_directions)
     ]
     x = random.normal(size=(6, 4, model.embedding_dim))

@@ -45,7 +45,7 @@ class Verification(Observer):
         self._run = run
         self._watch = _make_watch(run, self._check_step)
 
-    def batch(self, batch: Batch) -> bool:
+    def end_batch(self, batch: Batch) -> bool:
         assert self._watch is not None
         self._watch.check_batch(batch.result)
         return False

@@ -210,7 +210,7 @@ def main(rank, size, address, options):
             if command == "lost":
                 print_line(json.dumps(connection.lost))
             elif command == "reports":
-                print_line(json.dumps(connection.reports()))
+                print_line(json.dumps(connection.list_reports()))
             else:
                 getattr(connection, command)(*filter(None, [value]))
                 print_line(f"done {command}")

@@ -46,7 +46,7 @@ def test_ranks_join_pass_barriers_gather_report_and_leave():
         connection.report([1, 2])
         connection.report("x")
         connection.barrier("end")
-        reports = connection.reports()
+        reports = connection.list_reports()
         connection.leave()
         connection.leave()  # It does nothing.
         return joined, gathered, reports
@@ -134,7 +134,7 @@ def test_an_interruption_of_rank_0_reaches_ranks_that_wait_to_join(
     introduced = both[0]._introduction.send_hello
 
     def interrupt():
-        while not (both[0]._rendezvous and both[0]._rendezvous.other_ranks()) or (
+        while not (both[0]._rendezvous and both[0]._rendezvous.list_other_ranks()) or (
             is_seen and both[0]._receiver is None
         ):
             time.sleep(0.01)
@@ -299,7 +299,7 @@ def test_rank_0_leaves_last():
     connections[2].report("late")
     assert run_together(connections[2:], RankConnection.leave) == [None]
     first.join(PATIENCE_S)
-    assert connections[0].reports() == {2: ["late"]}
+    assert connections[0].list_reports() == {2: ["late"]}
     assert not any(connection.failed.is_set() for connection in connections)
 
 
@@ -320,7 +320,7 @@ def test_a_report_must_be_json_and_may_be_long():
     big = "x" * (wire.MAX_STRANGER_BYTES * 2)  # more than a stranger may send
     connections[1].report(big)
     assert run_together(connections, meet_and_leave) == ["left"] * 2
-    assert connections[0].reports() == {1: [big]}
+    assert connections[0].list_reports() == {1: [big]}
 
 
 @pytest.mark.parametrize(

@@ -138,7 +138,7 @@ def test_nothing_is_left_whatever_ends_it(number, status):
     process.stdout.readline()
     assert process.stdout.readline(), "the ranks have met"
     switch, *nodes = list_namespaces(process)
-    members = [space.processes() for space in (switch, *nodes)]
+    members = [space.list_processes() for space in (switch, *nodes)]
     assert [len(numbers) for numbers in members] == [1, 2, 2]
     os.kill(process.pid, number)
     process.wait(60)

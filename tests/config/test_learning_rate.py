@@ -17,7 +17,7 @@ def make_learning_rate(**options):
 
 def rates(count=7, **options):
     rate = make_learning_rate(**options)
-    return [float(rate.value(np.float64(update), np)) for update in range(count)]
+    return [float(rate.compute(np.float64(update), np)) for update in range(count)]
 
 
 def test_a_piecewise_rate_changes_at_its_boundaries():

@@ -71,7 +71,7 @@ class Reference:
             ]
             buckets[bucket].append((source, target))
             if len(buckets[bucket]) == self.batch_size:
-                yield self.batch(buckets.pop(bucket))
+                yield self.make_batch(buckets.pop(bucket))
 
     def batch(self, examples):
         sources, targets = zip(*examples)

@@ -70,7 +70,7 @@ def make_replaying_framework(task, towers=range(2), **wrong_losses):
     """Return a framework whose steps return the reference's losses, or wrong ones."""
 
     def build(task, rank):
-        losses = iter([*task.losses(towers), *[5.0] * 100])
+        losses = iter([*task.compute_losses(towers), *[5.0] * 100])
         count = iter(range(1000))
         return lambda: wrong_losses.get(f"step_{next(count)}", next(losses))
 
@@ -107,9 +107,9 @@ def test_the_kernel_that_ran_is_known_after_the_first_step(tmp_path):
 
 def test_losses_of_several_towers_are_means_over_their_words(tmp_path):
     task = make_task(tmp_path, losses=(9.0, 8.0))
-    assert task.losses([0])[0] == 9.0 and task.losses([1])[0] == 8.0
+    assert task.compute_losses([0])[0] == 9.0 and task.compute_losses([1])[0] == 8.0
     means = [(6 * 9 + 18 * 8) / 24, (6 * 8.9 + 18 * 7.9) / 24]
-    assert task.losses([0, 1])[:2] == pytest.approx(means)
+    assert task.compute_losses([0, 1])[:2] == pytest.approx(means)
     options = {"compute_dtype": "bfloat16", "variable_update": "replicated"}
     reference = make_task(tmp_path, **options).as_reference()
     assert reference.dtype == "float32"
@@ -126,7 +126,7 @@ def test_a_run_of_another_framework_leaves_a_record(tmp_path, capsys):
     assert batches.items == (48,) * 4
     assert batches.warmup == 1
     assert batches.measured == 3
-    assert batches.loss[0] == pytest.approx(task.losses(range(2))[0])
+    assert batches.loss[0] == pytest.approx(task.compute_losses(range(2))[0])
     assert result.flops_per_item == 7.0
     assert result.unit == "words"
     assert result.parameters.optimizer == 12
@@ -137,7 +137,7 @@ def test_a_run_of_another_framework_leaves_a_record(tmp_path, capsys):
 @pytest.mark.parametrize("step", [0, 19])
 def test_a_framework_that_computes_something_else_is_refused(tmp_path, capsys, step):
     task = make_task(tmp_path)
-    ours = task.losses(range(2))[step]
+    ours = task.compute_losses(range(2))[step]
     wrong = ours * (1 + 2e-4)
     assert (
         loop.run(make_replaying_framework(task, **{f"step_{step}": wrong}), task) == 1
@@ -162,7 +162,7 @@ def test_a_step_that_fails_while_it_is_measured_is_a_failed_record(
     calls = iter(range(1000))
 
     def build(task, rank):
-        losses = iter(task.losses(range(2)))
+        losses = iter(task.compute_losses(range(2)))
 
         def step():
             if next(calls) < handoff.NUM_LOSSES:

@@ -80,7 +80,7 @@ def check_task(task, model):
     assert task.items == (3 * (5 + 4),) * 2
     assert task.loss_items == (12, 12) and task.batches[0]["source"].dtype == np.int32
     assert (task.batches[0]["source"] != task.batches[1]["source"]).any()
-    losses = task.losses(TOWERS)
+    losses = task.compute_losses(TOWERS)
     # Steps without an update must not pass.
     assert losses[0] - losses[-1] > 10 * handoff.TOLERANCE * losses[0]
 

@@ -42,7 +42,7 @@ def make_case(stack, dtype=np.float32, scale=0.5):
         return rng.uniform(-scale, scale, shape).astype(dtype)
 
     weights = [
-        tuple(draw(*spec.shape) for spec in stack.cell_weights(cell))
+        tuple(draw(*spec.shape) for spec in stack.list_cell_weights(cell))
         for cell in range(stack.num_cells)
     ]
     sizes = (NUM_STEPS, BATCH) if stack.time_major else (BATCH, NUM_STEPS)
@@ -72,7 +72,9 @@ def results(tf, run, stack, weights, inputs, lengths, state):
     for name, last, d_first in zip(stack.cell.STATE, final, d_state, strict=True):
         named |= {name: last, f"d_{name}": d_first}
     for cell, d_of_cell in enumerate(d_weights):
-        for spec, d_weight in zip(stack.cell_weights(cell), d_of_cell, strict=True):
+        for spec, d_weight in zip(
+            stack.list_cell_weights(cell), d_of_cell, strict=True
+        ):
             named[f"d_{spec.name}_{cell}"] = d_weight
     return {name: tf.cast(value, inputs.dtype) for name, value in named.items()}
 

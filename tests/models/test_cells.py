@@ -6,7 +6,7 @@ B: sentences, D: width of the input, U: units.
 import numpy as np
 import pytest
 
-from rnn_scaling.models.kernels import UNIT_TYPES
+from rnn_scaling.models.encoder_table import UNIT_TYPES
 from rnn_scaling.models.workload import make_initial_value
 from rnn_scaling.verification.reference import cells
 from tests.models import lstm_case
@@ -30,7 +30,7 @@ def test_a_step_is_the_cells_equations(tf, cell):
     )
     named = {
         spec.name: array
-        for spec, array in zip(stack.cell_weights(0), weights, strict=True)
+        for spec, array in zip(stack.list_cell_weights(0), weights, strict=True)
     }
     for part, want in zip(
         got, cells.CELLS[cell][0](x, tuple(state), named, 0.7), strict=True
@@ -40,7 +40,9 @@ def test_a_step_is_the_cells_equations(tf, cell):
 
 def test_gains_start_at_one_and_all_else_beside_matrices_at_zero(tf):
     for cell in UNIT_TYPES:
-        for spec in lstm_case.make_stack(1, 1, unit_type=cell).variables(["layer"]):
+        for spec in lstm_case.make_stack(1, 1, unit_type=cell).list_variables(
+            ["layer"]
+        ):
             values = make_initial_value(spec, seed=1)
             if len(spec.shape) == 1:
                 assert np.all(values == (1.0 if spec.name.endswith("gain") else 0.0)), (

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from rnn_scaling.models import stacks
+from rnn_scaling.models.encoder_table import ENCODERS, UNIT_TYPES
 from rnn_scaling.models.encoders import cudnn
-from rnn_scaling.models.kernels import KERNELS, UNIT_TYPES
 from tests.models import lstm_case
 
 
@@ -89,7 +89,7 @@ every_cell = pytest.mark.parametrize("cell", EQUATIONS)
 def test_every_cell_that_cudnn_computes_is_tested_here():
     assert {
         cell
-        for row in KERNELS.values()
+        for row in ENCODERS.values()
         if row.gpu.endswith("cudnn")
         for cell in row.cells
     } == set(EQUATIONS)
@@ -98,7 +98,7 @@ def test_every_cell_that_cudnn_computes_is_tested_here():
 def num_params(stack):
     """Return the size of the buffer: per gate [U, D], [U, U] and two biases [U]."""
     inputs = sum(
-        stack.cell_input_dim(cell) + stack.num_units + 2
+        stack.find_input_dim(cell) + stack.num_units + 2
         for cell in range(stack.num_cells)
     )
     return UNIT_TYPES[stack.unit_type].matrices * stack.num_units * inputs
@@ -198,7 +198,7 @@ def test_one_call_for_all_layers_with_the_right_shapes_and_gradients(
         (*case.inputs.shape[:2], 2 * stack.num_units)
     )
     for number, of_cell in enumerate(case.weights):
-        for spec, weight in zip(stack.cell_weights(number), of_cell, strict=True):
+        for spec, weight in zip(stack.list_cell_weights(number), of_cell, strict=True):
             assert named[f"d_{spec.name}_{number}"].shape == weight.shape
 
 

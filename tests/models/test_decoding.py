@@ -113,19 +113,21 @@ class Network:
         targets = np.full([4, LONGEST], EOS_ID)
         for row, words in zip(targets, prefixes):
             row[: len(words)] = words
-        logits = self._logits(self.batch([source] * 4, targets)).numpy()
+        logits = self._logits(self.make_batch([source] * 4, targets)).numpy()
         if self.is_time_major:
             logits = logits.transpose(1, 0, 2)
         last = logits[: len(prefixes), len(prefixes[0])].astype(np.float64)
         return last - np.logaddexp.reduce(last, axis=1, keepdims=True)
 
     def translations(self, search, end=None):
-        batch = self.batch(self.sources, np.zeros([len(self.sources), 2], np.int64))
+        batch = self.make_batch(
+            self.sources, np.zeros([len(self.sources), 2], np.int64)
+        )
 
         @tf.function(autograph=False)
         def translate():
             start = self.workload.start(self.weights, self.look_up, batch, search)
-            bos, eos = self.workload.layout.ends(batch)
+            bos, eos = self.workload.layout.find_ends(batch)
             eos += (self.end if end is None else end) - EOS_ID
             return decoding.translate(start, len(LENGTHS), bos, eos, search)
 

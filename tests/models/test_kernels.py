@@ -12,9 +12,9 @@ import importlib
 
 import pytest
 
-from rnn_scaling.models import kernels, stacks
+from rnn_scaling.models import encoder_table, stacks
+from rnn_scaling.models.encoder_table import UNIT_TYPES
 from rnn_scaling.models.encoders import dynamic_rnn
-from rnn_scaling.models.kernels import UNIT_TYPES
 from tests.models import lstm_case
 
 TOLERANCES = {"float32": 2e-5, "bfloat16": 0.04, "float16": 0.005}
@@ -86,7 +86,7 @@ def trace_kernel(tf, module, cell, num_layers, num_directions, time_major):
 def test_every_kernel_of_the_table_is_tested_here():
     named = {
         (f"{_ENCODERS}.{module}", cell)
-        for kernel in kernels.KERNELS.values()
+        for kernel in encoder_table.ENCODERS.values()
         for module in (kernel.gpu, kernel.cpu)
         for cell in kernel.cells
     }
@@ -96,9 +96,9 @@ def test_every_kernel_of_the_table_is_tested_here():
 def test_the_default_kernel_of_a_cell_is_a_fused_one_if_it_exists():
     fused = {"lstm": "cudnn_lstm", "gru": "cudnn_gru"}
     for cell in UNIT_TYPES:
-        assert kernels.list_kernels(cell)[0] == fused.get(cell, "dynamic_rnn")
-        assert kernels.load(None, "GPU", cell) is kernels.load(
-            kernels.list_kernels(cell)[0], "GPU", cell
+        assert encoder_table.list_encoders(cell)[0] == fused.get(cell, "dynamic_rnn")
+        assert encoder_table.load(None, "GPU", cell) is encoder_table.load(
+            encoder_table.list_encoders(cell)[0], "GPU", cell
         )
 
 

@@ -143,6 +143,6 @@ def test_one_look_up_serves_both_sides(tf, model, time_major):
         for spec in network.variables
         if spec.kind == "embedding"
     ] == [(name, (13, 5))]
-    source, target = network.embedded({name: ids[..., None]}, batch)
+    source, target = network.embed_words({name: ids[..., None]}, batch)
     np.testing.assert_array_equal(source[..., 0], batch.source)
     np.testing.assert_array_equal(target[..., 0], batch.target_input)

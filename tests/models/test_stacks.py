@@ -12,7 +12,7 @@ def numpy_stack(stack, case, lengths):
     """Return outputs and last states of the NumPy reference of `verify`."""
     weights = []
     for cell in range(stack.num_cells):
-        names = [spec.name for spec in stack.cell_weights(cell)]
+        names = [spec.name for spec in stack.list_cell_weights(cell)]
         weights.append(dict(zip(names, case.weights[cell])))
     by_layer = []
     for first in range(0, stack.num_cells, stack.num_directions):

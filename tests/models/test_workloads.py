@@ -9,14 +9,14 @@ import pytest
 
 from rnn_scaling.config import registry
 from rnn_scaling.config.run_config import OPTIONS
-from rnn_scaling.models import kernels, stacks, workloads
+from rnn_scaling.models import encoder_table, stacks, workloads
 from rnn_scaling.models.config import (
     GNMT_V2,
     TRANSFORMER_BASE,
     TRANSFORMER_BIG,
     ModelConfig,
 )
-from rnn_scaling.models.kernels import UNIT_TYPES
+from rnn_scaling.models.encoder_table import UNIT_TYPES
 from rnn_scaling.models.workload import make_initial_value
 from rnn_scaling.models.workloads import WORKLOADS
 from tests.support import training
@@ -144,7 +144,7 @@ def test_padding_to_one_length_changes_positions_and_neither_loss_nor_gradients(
             tf, lambda dense, rows: forward(dense, rows, batch), dense, rows
         )
 
-    padded = workload.layout.padded(batch, MAX_LEN + num_more)
+    padded = workload.layout.pad_to(batch, MAX_LEN + num_more)
     paddings = [[0, num_more], [0, 0], [0, 0]]
     padded_rows = {name: tf.pad(row, paddings) for name, row in rows.items()}
     want, want_gradients = step(rows, batch)
@@ -283,7 +283,7 @@ def test_flops_per_item_are_the_products_in_the_graph(tf, name, shape, monkeypat
     reference = SimpleNamespace(
         build=stacks.build_reference, kernel_name=lambda stack: "reference"
     )
-    monkeypatch.setattr(kernels, "load", lambda *_: reference)
+    monkeypatch.setattr(encoder_table, "load", lambda *_: reference)
     monkeypatch.setattr(training, "MAX_LEN", FEW_WORDS)
     config = dataclasses.replace(MODEL, model=name, **shape)
     workload, dense, rows, batch = make_inputs(tf, config)

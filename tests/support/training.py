@@ -67,7 +67,7 @@ def make_batches(
         return (*ids, random.integers(1, MAX_LEN + 1, BATCH_SIZE).astype(np.int32))
 
     return [
-        [layout.batch(map(one, layout.sides)) for _ in range(num_towers)]
+        [layout.make_batch(map(one, layout.sides)) for _ in range(num_towers)]
         for _ in range(num_steps)
     ]
 

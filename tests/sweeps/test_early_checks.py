@@ -82,5 +82,5 @@ def test_warnings_come_before_the_runs_unless_a_launcher_starts_them_elsewhere(
     assert output.err.startswith("warning: --num_devices=4 needs")
     assert "busy" not in output.err
     run = Run("run", {}, resolve_on_cpu(num_devices=2))
-    assert SuiteTrainer().warnings([run], dry_run=False) == ["busy"]
-    assert SuiteTrainer(launch="srun").warnings([run], dry_run=False) == []
+    assert SuiteTrainer().list_warnings([run], dry_run=False) == ["busy"]
+    assert SuiteTrainer(launch="srun").list_warnings([run], dry_run=False) == []

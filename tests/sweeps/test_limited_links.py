@@ -118,7 +118,7 @@ def list_members(nodes):
 
     A later namespace may get the identity of one that ended.
     """
-    return [number for node in nodes for number in node.processes()]
+    return [number for node in nodes for number in node.list_processes()]
 
 
 @real
@@ -131,7 +131,7 @@ def test_nodes_reach_each_other_through_limited_links_and_nothing_is_left():
         ]
         server = "import socket; s = socket.create_server(('', 7)); print('up', flush=True); s.accept()"
         listener = subprocess.Popen(
-            nodes[2].command([sys.executable, "-c", server]),
+            nodes[2].wrap_command([sys.executable, "-c", server]),
             stdout=subprocess.PIPE,
             text=True,
         )
@@ -141,19 +141,22 @@ def test_nodes_reach_each_other_through_limited_links_and_nothing_is_left():
         )
         for node in (nodes[0], nodes[2]):  # another node, and itself
             assert (
-                subprocess.run(node.command([sys.executable, "-c", client])).returncode
+                subprocess.run(
+                    node.wrap_command([sys.executable, "-c", client])
+                ).returncode
                 == 0
                 or node == nodes[2]
             )
         for node in nodes:
             shown = network.call(
-                *node.command(["tc", "qdisc", "show", "dev", network.DEVICE])
+                *node.wrap_command(["tc", "qdisc", "show", "dev", network.DEVICE])
             )
             assert "tbf" in shown and "rate 200Mbit" in shown
         # A process that still runs at the end is ended with its node, in any session.
-        sleeper = subprocess.Popen(nodes[1].command(["setsid", "sleep", "1000"]))
+        sleeper = subprocess.Popen(nodes[1].wrap_command(["setsid", "sleep", "1000"]))
         wait_until(
-            lambda: len(nodes[1].processes()) == 2, "the sleeper is in its namespace"
+            lambda: len(nodes[1].list_processes()) == 2,
+            "the sleeper is in its namespace",
         )
         members = list_members(nodes)
     assert not any(map(is_alive, members))

@@ -22,7 +22,7 @@ def measure_runs(search, truth=TRUTH, scatter=0.01, minutes=math.inf, most=100):
     records = rounds.records
     while runs := search.choose(rounds):
         for run in runs[: most - len(records)]:
-            rate = truth[search.title(run)]
+            rate = truth[search.name_candidate(run)]
             seconds = (
                 [100 / (rate * math.exp(rng.gauss(0, scatter)))] * 5 if rate else None
             )
@@ -43,7 +43,7 @@ def two_cores(**lists):
 
 def test_all_modes_that_train_one_model_are_compared_on_all_devices():
     runs = two_cores()
-    assert sorted(map(ModeSearch(runs).title, runs)) == sorted(TRUTH)
+    assert sorted(map(ModeSearch(runs).name_candidate, runs)) == sorted(TRUTH)
     assert {run.config.devices.num_devices for run in runs} == {2}
     assert len(two_cores(num_devices=[1])) == 1, "a single device exchanges nothing"
     on_gpus = plan_candidates({}, num_gpus=4, num_cores=8)
@@ -83,7 +83,7 @@ def test_what_cannot_run_is_refused(lists, words):
 def test_the_fastest_is_found_in_two_rounds():
     search = ModeSearch(two_cores())
     records = measure_runs(search)
-    ranking = search.ranking(records)
+    ranking = search.rank_candidates(records)
     assert len(records) == 6
     assert ranking.contenders == [ranking.reference] == [COLLECTIVE]
 
@@ -100,20 +100,27 @@ def test_a_third_round_is_made_of_those_that_it_could_separate():
 def test_when_time_is_short_the_first_ones_are_measured_and_the_rest_is_named():
     search = ModeSearch(two_cores())
     records = measure_runs(search, minutes=4)
-    assert len(records) == 4 and len(search.advice(records, "").data["left_out"]) == 1
+    assert (
+        len(records) == 4 and len(search.make_advice(records, "").data["left_out"]) == 1
+    )
 
 
 def test_a_mode_that_fails_is_named_and_not_run_again():
     search = ModeSearch(two_cores())
     records = measure_runs(search, {**TRUTH, COLLECTIVE: 0.0})
-    assert len(records) == 5 and len(search.advice(records, "").data["failed"]) == 1
+    assert (
+        len(records) == 5 and len(search.make_advice(records, "").data["failed"]) == 1
+    )
     nothing = ModeSearch(two_cores())
-    assert nothing.ranking(measure_runs(nothing, dict.fromkeys(TRUTH, 0.0))) is None
+    assert (
+        nothing.rank_candidates(measure_runs(nothing, dict.fromkeys(TRUTH, 0.0)))
+        is None
+    )
 
 
 def test_what_was_measured_until_an_interruption_is_ranked():
     search = ModeSearch(two_cores())
     records = measure_runs(search, most=3)
-    assert len(search.ranking(records).standings) == 3
+    assert len(search.rank_candidates(records).standings) == 3
     runs = search.choose(Minutes(records=records))
     assert {run.repeat for run in runs} == {2}

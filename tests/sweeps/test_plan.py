@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 
 from rnn_scaling.config import flags, registry
-from rnn_scaling.models import kernels
+from rnn_scaling.models import encoder_table
 from rnn_scaling.sweeps import plan as plans
 
 
@@ -19,7 +19,7 @@ def test_default_sweep_is_every_kernel_of_the_cell_by_the_swept_modes_by_devices
     assert {"independent", "parameter_server", "replicated"} <= {
         run.flags["variable_update"] for run in runs
     }
-    count = len(kernels.list_swept_kernels("lstm")) * len(modes) * 2
+    count = len(encoder_table.list_swept_encoders("lstm")) * len(modes) * 2
     assert len(runs) == len({run.name for run in runs}) == count
     assert [run.flags["preset"] for run in runs] == ["small"] * count
     assert {run.flags["preset"] for run in plan(num_gpus=2)} == {"large"}
@@ -27,15 +27,17 @@ def test_default_sweep_is_every_kernel_of_the_cell_by_the_swept_modes_by_devices
 
 def test_another_kernel_does_not_grow_the_default_sweep(monkeypatch):
     """Expect only kernels whose row includes them; a cell without one uses its first."""
-    before = kernels.list_swept_kernels("lstm")
-    row = kernels.Kernel("another one", "cudnn", "block_lstm", ("lstm", "new"))
-    monkeypatch.setitem(kernels.KERNELS, "another", row)
-    monkeypatch.setitem(kernels.UNIT_TYPES, "new", kernels.UNIT_TYPES["lstm"])
-    assert kernels.list_swept_kernels("lstm") == before
-    assert kernels.list_swept_kernels("new") == ["another"]
+    before = encoder_table.list_swept_encoders("lstm")
+    row = encoder_table.Encoder("another one", "cudnn", "block_lstm", ("lstm", "new"))
+    monkeypatch.setitem(encoder_table.ENCODERS, "another", row)
+    monkeypatch.setitem(
+        encoder_table.UNIT_TYPES, "new", encoder_table.UNIT_TYPES["lstm"]
+    )
+    assert encoder_table.list_swept_encoders("lstm") == before
+    assert encoder_table.list_swept_encoders("new") == ["another"]
     joining = dataclasses.replace(row, is_swept=True)
-    monkeypatch.setitem(kernels.KERNELS, "another", joining)
-    assert kernels.list_swept_kernels("lstm") == [*before, "another"]
+    monkeypatch.setitem(encoder_table.ENCODERS, "another", joining)
+    assert encoder_table.list_swept_encoders("lstm") == [*before, "another"]
 
 
 def test_a_sweep_over_cells_has_the_kernels_that_compute_each():
@@ -44,7 +46,9 @@ def test_a_sweep_over_cells_has_the_kernels_that_compute_each():
         runs = [run.config.model for run in plan(unit_type=cells, **one)]
         made = [(run.unit_type, run.encoder_type, run.decoder_type) for run in runs]
         assert sorted(made) == sorted(
-            (cell, name, name) for cell in cells for name in kernels.list_kernels(cell)
+            (cell, name, name)
+            for cell in cells
+            for name in encoder_table.list_encoders(cell)
         )
     with pytest.raises(
         flags.FlagErrors,

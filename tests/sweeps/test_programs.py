@@ -258,7 +258,7 @@ def test_a_command_is_words_and_not_a_shell(tmp_path):
         given={"num_devices": [2]},
     )
     place = tmp_path / "x.json"
-    assert ProgramTrainer().command(slow, place).words == [
+    assert ProgramTrainer().build_command(slow, place).words == [
         "env",
         "X=a b;c",
         "true",
@@ -267,7 +267,7 @@ def test_a_command_is_words_and_not_a_shell(tmp_path):
         "$HOME",
         "1",
     ]
-    assert ProgramTrainer().command(fast, place).words[4] == "--fast"
+    assert ProgramTrainer().build_command(fast, place).words[4] == "--fast"
     assert slow.name == "env-2-fast="
     assert fast.name == "env-2-fast=_fast"
 
@@ -317,7 +317,7 @@ def test_what_a_record_says_may_be_written_otherwise(a, is_same):
 def test_gpus_are_the_first_that_are_visible(tmp_path, monkeypatch):
     monkeypatch.setattr(gpus, "list_gpu_ids", lambda: ["3", "1", "0"])
     one, two = make_plan(num_gpus=3, given={"num_devices": [1, 2]})
-    variables = ProgramTrainer().command(two, tmp_path / "x.json").variables
+    variables = ProgramTrainer().build_command(two, tmp_path / "x.json").variables
     assert variables["CUDA_VISIBLE_DEVICES"] == "3,1"
     assert two.num_cores is None and two.config["device"] == "gpu"
     # A Recorder's default does not count.
@@ -328,7 +328,7 @@ def test_gpus_are_the_first_that_are_visible(tmp_path, monkeypatch):
     complete = ProgramTrainer()._complete(two, written, ended, "")
     assert complete.resolved.device_type == "GPU"
     [on_cpu] = make_plan(num_gpus=3, given={"num_devices": [1], "device": ["cpu"]})
-    variables = ProgramTrainer().command(on_cpu, tmp_path / "x.json").variables
+    variables = ProgramTrainer().build_command(on_cpu, tmp_path / "x.json").variables
     assert variables["CUDA_VISIBLE_DEVICES"] == ""
     with pytest.raises(FlagErrors, match="must be at most the number of GPUs"):
         make_plan(num_gpus=3, given={"num_devices": [4]})
@@ -433,17 +433,19 @@ def test_the_bar_says_how_far_a_run_is(monkeypatch):
         (10.0, RunProgress(5, 20, 35.25)),
         (11.0, RunProgress(6, None, None)),
     ):
-        watched.output(failure.format_progress(seen, "words"))
+        watched.show_output(failure.format_progress(seen, "words"))
     assert shown[1].startswith("2 min left")
     assert "5/20 batches, 35.2 words/s" in shown[1]
     watched.start("x-1.r2", 3.0)
     board.elapsed_s = 30.0
-    watched.output(None)
+    watched.show_output(None)
     assert shown[-1].startswith("? left") and "0 s left" not in shown[-1]
     # If steps are counted per epoch, the finished share of the run is unknown.
     for step in (19, 1, 2):
         board.elapsed_s += 1
-        watched.output(failure.format_progress(RunProgress(step, 20, None), "words"))
+        watched.show_output(
+            failure.format_progress(RunProgress(step, 20, None), "words")
+        )
     assert shown[-1].startswith("? left, x-1.r2 2/20 batches")
 
 

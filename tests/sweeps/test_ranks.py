@@ -26,7 +26,7 @@ def with_servers(monkeypatch):
 def test_each_rank_is_told_its_number_and_where_all_meet(with_servers):
     config = resolve_on_cpu(variable_update="of_servers", num_workers=2, num_ps=1)
     assert ranks.list_rank_names(config)[:2] == ["coordinator", "worker 0"]
-    tasks = ranks.Starter(["train"]).tasks(config, ["--a=1"], has_streams=True)
+    tasks = ranks.Starter(["train"]).make_tasks(config, ["--a=1"], has_streams=True)
     assert [list(task.command) for task in tasks] == [["train", "--a=1"]] * 4
     told = [(task.prefix, task.has_streams, task.may_fail) for task in tasks]
     assert told == [
@@ -40,7 +40,7 @@ def test_each_rank_is_told_its_number_and_where_all_meet(with_servers):
     assert {place["RNN_SCALING_SIZE"] for place in places} == {"4"}
     [address] = {place["RNN_SCALING_MEETING"] for place in places}
     assert address.startswith("127.0.0.1:")
-    equal_tasks = ranks.Starter().tasks(resolve_on_cpu(**SEVERAL), [])
+    equal_tasks = ranks.Starter().make_tasks(resolve_on_cpu(**SEVERAL), [])
     assert not any(task.may_fail for task in equal_tasks)
 
 
@@ -51,7 +51,9 @@ def test_the_ranks_of_a_run_have_one_token_in_their_environments_and_not_on_thei
         return token
 
     starter, config = ranks.Starter(), resolve_on_cpu(**SEVERAL)
-    first, second = (token_of(starter.tasks(config, ["--seed=2"])) for _ in range(2))
+    first, second = (
+        token_of(starter.make_tasks(config, ["--seed=2"])) for _ in range(2)
+    )
     assert first != second and min(len(first), len(second)) >= 32
 
 
@@ -66,7 +68,7 @@ def test_the_ranks_of_a_run_have_one_token_in_their_environments_and_not_on_thei
     ],
 )
 def test_a_dry_run_shows_what_a_person_would_type(launch, given, shown):
-    command = ranks.Starter(launch=launch).command(
+    command = ranks.Starter(launch=launch).build_command(
         resolve_on_cpu(**given), ["--seed=2"]
     )
     assert command.text == shown

@@ -105,7 +105,7 @@ def test_an_end_of_the_sweep_leaves_no_process_and_no_record_of_a_run_whose_turn
         if line and line.startswith("measuring: "):
             raise error
 
-    monkeypatch.setattr(display.SweepDisplay, "output", fail)
+    monkeypatch.setattr(display.SweepDisplay, "show_output", fail)
     assert sweep(tmp_path, "stays", "b", "c").exit_status == status
     assert "start b.json" in events(tmp_path) and not (tmp_path / "b.json").exists()
     assert record.read(tmp_path / "stays.json").error.type == "Killed"

@@ -29,8 +29,8 @@ def checked(tf, devices):
         # Collectives that fail wait for ever; test_all_reduce tests them in a process.
         sums = {name: registry.ALL_REDUCES[name] for name in ("nccl", "pscpu", "rechd")}
         patch.setattr(registry, "ALL_REDUCES", sums)
-        kernel = kernel_checks.kernels.KERNELS["cudnn_lstm"]
-        patch.setattr(kernel_checks.kernels, "KERNELS", {"cudnn_lstm": kernel})
+        kernel = kernel_checks.encoder_table.ENCODERS["cudnn_lstm"]
+        patch.setattr(kernel_checks.encoder_table, "ENCODERS", {"cudnn_lstm": kernel})
         step = benchmark.build(config, engine)
         watch = MachineCheck(config, engine, step, step_checks.check_step)
         for _ in range(2):
@@ -63,7 +63,7 @@ def test_a_right_machine_passes_every_check(checked):
 def test_the_operators_of_a_run_are_checked(tf, devices, monkeypatch, failure):
     from rnn_scaling.verification import kernel_checks
 
-    monkeypatch.setattr(kernel_checks.kernels, "KERNELS", {})
+    monkeypatch.setattr(kernel_checks.encoder_table, "ENCODERS", {})
     monkeypatch.setattr(kernel_checks.operators, "is_usable", lambda dtype: True)
     monkeypatch.setattr(kernel_checks.operators, "find_instruction_set", lambda: "avx2")
     monkeypatch.setattr(kernel_checks.operators_check, "find_failure", lambda: failure)

@@ -308,7 +308,7 @@ def _find_algorithm(row: Row) -> str:
     Of the modes of other programs, only the one without an exchange is known.
     """
     mode = registry.VARIABLE_UPDATES.get(str(row.options["variable_update"]))
-    algorithm = mode.messages(_find_all_reduce(row)) if mode else ""
+    algorithm = mode.describe_messages(_find_all_reduce(row)) if mode else ""
     return algorithm if row.is_ours or algorithm == _NO_EXCHANGE else ""
 
 

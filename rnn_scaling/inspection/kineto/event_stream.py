@@ -60,7 +60,7 @@ class EventStream:
         self._text = ""
         self._position = 0
 
-    def events(self) -> Iterator[Any]:
+    def read_events(self) -> Iterator[Any]:
         """Yield every event.
 
         Raises:

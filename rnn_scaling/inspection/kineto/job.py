@@ -65,17 +65,17 @@ class TracedJob:
             splits[rank] = split_steps(rank, trace, self.steps, self.alignment)
         return splits
 
-    def part(self, name: str, rank: int) -> Spread:
+    def average_part(self, name: str, rank: int) -> Spread:
         """Return the seconds per step of a part."""
         return measure_spread([step.parts[name] for step in self.splits[rank]])
 
-    def value(self, name: str, rank: int) -> Spread:
+    def average(self, name: str, rank: int) -> Spread:
         """Return the mean of a field of SplitStep, such as "seconds"."""
         return measure_spread([getattr(step, name) for step in self.splits[rank]])
 
-    def mean(self, name: str) -> float:
+    def average_ranks(self, name: str) -> float:
         """Return the mean of a field of SplitStep over all ranks."""
-        return fmean([self.value(name, rank).mean for rank in self.traces])
+        return fmean([self.average(name, rank).mean for rank in self.traces])
 
 
 def read_job(files: Sequence[Path]) -> TracedJob:
@@ -137,10 +137,10 @@ def make_statements(job: TracedJob) -> list[Statement]:
         facts = [Statement("kineto-one-rank")]
     else:
         facts = _state_verdict(job)
-    if exchange_s := job.mean("exchange_s"):
-        exposed_s = job.mean("exposed_s")
+    if exchange_s := job.average_ranks("exchange_s"):
+        exposed_s = job.average_ranks("exposed_s")
         values = {
-            "exposed": exposed_s / job.mean("seconds"),
+            "exposed": exposed_s / job.average_ranks("seconds"),
             "hidden": 1 - exposed_s / exchange_s,
         }
         facts.append(Statement("kineto-exchange", values=values))
@@ -155,7 +155,7 @@ def _state_doubts(job: TracedJob) -> list[Statement]:
     num_unmatched = job.alignment.num_unmatched
     num_calls = len(job.alignment.calls) + num_unmatched
     scatter_s = max(clock.scatter_ns for clock in clocks.values()) / 1e9
-    step_s = job.mean("seconds")
+    step_s = job.average_ranks("seconds")
     unaligned = [rank for rank in job.traces if rank not in clocks]
     uses_gpu = any(trace.uses_gpu for trace in job.traces.values())
     calls_nccl = False
@@ -197,7 +197,7 @@ def _state_verdict(job: TracedJob) -> list[Statement]:
     for steps in job.splits.values():
         waits_s.append([step.parts[step_split.WAITS] for step in steps])
     waits = np.array(waits_s)
-    step_s = job.mean("seconds")
+    step_s = job.average_ranks("seconds")
     quantile = t_quantile(_LEVEL, len(job.steps) - 1)
     order = np.argsort(waits.mean(axis=1), kind="stable")
     for size in range(1, min(MAX_LATE_RANKS, len(order) // 2) + 1):
@@ -231,7 +231,7 @@ def _state_cause(
     """Return the part that makes the late ranks late."""
     longer_s = {}
     for part in _OWN_PARTS:
-        means_s = np.array([job.part(part, rank).mean for rank in job.traces])
+        means_s = np.array([job.average_part(part, rank).mean for rank in job.traces])
         longer_s[part] = float(means_s[late_ranks].mean() - means_s[other_ranks].mean())
     part = max(longer_s, key=longer_s.__getitem__)
     return Statement(f"kineto-late-{part}", values={"longer": 1000 * longer_s[part]})

@@ -103,7 +103,7 @@ def read_trace(file: Path) -> RankTrace:
     times: dict[str, array] = defaultdict(lambda: array("q"))
     collectives = []
     num_left_out = 0
-    for event in stream.events():
+    for event in stream.read_events():
         kind = _classify_event(event)
         if kind is None:
             continue

@@ -36,20 +36,22 @@ def format_text(job: TracedJob, top: int) -> str:
     ranks = list(job.traces)[:top]
     parts: Columns = {
         "Rank": str,
-        "Step (ms)": lambda rank: format_milliseconds(job.value("seconds", rank)),
+        "Step (ms)": lambda rank: format_milliseconds(job.average("seconds", rank)),
     }
     for part in PARTS:
-        if any(job.part(part, rank).mean for rank in job.traces):
+        if any(job.average_part(part, rank).mean for rank in job.traces):
             title = TITLES.get(part, part)
             parts[title] = functools.partial(_format_part, job, part)
     exchange: Columns = {
         "Rank": str,
-        "Active (ms)": lambda rank: format_milliseconds(job.value("exchange_s", rank)),
-        "exposed": lambda rank: format_milliseconds(job.value("exposed_s", rank)),
+        "Active (ms)": lambda rank: format_milliseconds(
+            job.average("exchange_s", rank)
+        ),
+        "exposed": lambda rank: format_milliseconds(job.average("exposed_s", rank)),
         "Clock ahead (ms)": lambda rank: _format_clock(job.alignment.clocks.get(rank)),
     }
     grids = [make_grid("Parts of a step", parts, ranks)]
-    if job.mean("exchange_s"):
+    if job.average_ranks("exchange_s"):
         grids.append(make_grid("Exchange per step, and clocks", exchange, ranks))
     num_steps = format_count(len(job.steps), "step")
     title = f"PyTorch trace, {format_count(len(job.traces), 'rank')}, {num_steps}"
@@ -58,7 +60,9 @@ def format_text(job: TracedJob, top: int) -> str:
 
 
 def _format_part(job: TracedJob, part: str, rank: int) -> str:
-    return format_milliseconds(job.part(part, rank), job.value("seconds", rank).mean)
+    return format_milliseconds(
+        job.average_part(part, rank), job.average("seconds", rank).mean
+    )
 
 
 def _format_clock(clock: Clock | None) -> str:

@@ -55,7 +55,7 @@ class TraceDatabase:
         """Return whether the table exists and has all of the columns."""
         return table in self.columns and set(columns) <= set(self.columns[table])
 
-    def rows(
+    def read_rows(
         self, table: str, sql: str, parameters: Mapping[str, object] | None = None
     ) -> Iterator[tuple]:
         """Yield the rows of a query; a damaged page ends them and is noted."""
@@ -68,7 +68,7 @@ class TraceDatabase:
         """Yield columns of a table; yield nothing if a column is missing."""
         if self.has(table, *columns):
             sql = f"SELECT {', '.join(columns)} FROM {table} {clauses}"
-            yield from self.rows(table, sql)
+            yield from self.read_rows(table, sql)
 
     def note(self, problem: str) -> None:
         """Note a problem once, in one line."""

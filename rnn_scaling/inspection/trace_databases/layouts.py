@@ -332,7 +332,7 @@ def _make_string_reader(
     def read_string(value: object) -> str:
         if value is None:
             return "(no name)"
-        for (content,) in db.rows(table, sql, {"id": value}):
+        for (content,) in db.read_rows(table, sql, {"id": value}):
             if content is not None:
                 return str(content)
         return f"(string {value} is missing)"

@@ -70,7 +70,7 @@ def trace_span(db: TraceDatabase, layout: Layout) -> tuple[int, int] | None:
             f'max(CASE WHEN {USABLE} THEN "end" END), '
             f"sum({USABLE}), count(*) FROM {quote(table)}"
         )
-        for start, end, usable, rows in db.rows(table, sql):
+        for start, end, usable, rows in db.read_rows(table, sql):
             if start is not None:
                 starts.append(start)
                 ends.append(end)
@@ -118,7 +118,7 @@ def summarize(
         _add_to_sweep(sweeps[event.device], event, text)
     devices = []
     for device, sweep in sweeps.items():
-        numbers = sweep.sums(window[1] - window[0])
+        numbers = sweep.compute_sums(window[1] - window[0])
         model = layout.models.get(device)
         devices.append({"device": device, "model": model, **numbers})
     copies = [
@@ -144,7 +144,7 @@ def summarize(
 
 def _count_rows(db: TraceDatabase, table: str) -> int | None:
     """Return the rows of a table, or None if it is too damaged to count them."""
-    for (count,) in db.rows(table, f"SELECT count(*) FROM {quote(table)}"):
+    for (count,) in db.read_rows(table, f"SELECT count(*) FROM {quote(table)}"):
         return int(count)
     return None
 
@@ -155,7 +155,7 @@ def _list_gpus(db: TraceDatabase, layout: Layout) -> list[object]:
     for table in layout.tables:
         name = quote(table.table)
         sql = f"SELECT DISTINCT {table.owner} FROM {name} WHERE {USABLE}"
-        for process, device in db.rows(table.table, sql):
+        for process, device in db.read_rows(table.table, sql):
             gpus.add(layout.gpus.get((process, device), device))
     return sorted(
         gpus, key=lambda gpu: (0, gpu, "") if isinstance(gpu, int) else (1, 0, str(gpu))
@@ -172,7 +172,7 @@ def _read_clipped_events(
         f'WHERE {USABLE} AND "start" < :hi AND ("start" >= :lo OR "end" > :lo) '
         "ORDER BY 1, 2"
     )
-    for row in db.rows(table.table, sql, limits):
+    for row in db.read_rows(table.table, sql, limits):
         start, end, whole_ns, process, device, name, size, source, target = row
         gpu = layout.gpus.get((process, device), device)
         yield _Event(

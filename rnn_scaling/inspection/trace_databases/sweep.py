@@ -140,7 +140,7 @@ class DeviceSweep:
         for name in _UNIONS[kind, communicates]:
             self._unions[name].add(start, end)
 
-    def sums(self, window_ns: int) -> dict[str, Any]:
+    def compute_sums(self, window_ns: int) -> dict[str, Any]:
         """Return all sums in ns.
 
         Args:

@@ -106,10 +106,13 @@ def _find_system(path: Path, systems: Sequence[Reading]) -> Reading | None:
 def _add_system(reading: MlperfReading, system: Reading) -> MlperfReading:
     """Return the runs with the number of devices and the platform of a system."""
     table = system.tables[0]
-    devices = table.column("Accelerators")[0]
+    devices = table.list_column("Accelerators")[0]
     runs = []
     for run in reading.logged:
-        settings = {"submission_platform": table.column("System")[0], **run.settings}
+        settings = {
+            "submission_platform": table.list_column("System")[0],
+            **run.settings,
+        }
         if run.devices is None:
             settings |= {"number_of_nodes": 1, "accelerators_per_node": devices}
         runs.append(dataclasses.replace(run, settings=settings))

@@ -95,7 +95,7 @@ class Namespace:
     holder: int  # the process that keeps it until the block ends
     identity: str  # the target of /proc/PID/ns/net for each process in it
 
-    def command(self, words: Sequence[str]) -> list[str]:
+    def wrap_command(self, words: Sequence[str]) -> list[str]:
         """Return the command that runs `words` in it.
 
         `nsenter` becomes this program, so the process number is the same.
@@ -104,13 +104,13 @@ class Namespace:
 
     def call(self, command: str) -> None:
         """Run a program in it, like the function `call`."""
-        call(*self.command(command.split()))
+        call(*self.wrap_command(command.split()))
 
     def require_feature(self, feature: str, module: str, command: str) -> None:
         """Ask the kernel for a feature in it, like the function `_require_feature`."""
-        _require_feature(feature, module, *self.command(command.split()))
+        _require_feature(feature, module, *self.wrap_command(command.split()))
 
-    def processes(self) -> list[int]:
+    def list_processes(self) -> list[int]:
         """Return the numbers of the processes in it."""
         numbers = []
         # Not "[0-9]*/ns/net": glob raises if a process ends while it looks for the
@@ -173,7 +173,7 @@ def _kill_all(space: Namespace) -> None:
     """Kill every process in a namespace."""
     for _ in range(_TRIES):
         # A process that is forked meanwhile is in the next list.
-        numbers = space.processes()
+        numbers = space.list_processes()
         if not numbers:
             return
         for number in numbers:
@@ -226,7 +226,7 @@ def _delay_frames(
     """Delay the frames between bridges until the stack is closed."""
 
     def start(*words: str) -> None:
-        stack.enter_context(keep_running(switch.command(words)))
+        stack.enter_context(keep_running(switch.wrap_command(words)))
 
     sockets = Path(
         stack.enter_context(tempfile.TemporaryDirectory(prefix="rnn_scaling."))
@@ -385,9 +385,9 @@ def _measure_streams(
     client_words = f"iperf3 -p {_IPERF3_PORT} -J --connect-timeout 5000".split()
     with contextlib.ExitStack() as stack:
         for _, server in pairs:
-            stack.enter_context(keep_running(server.command(server_words)))
+            stack.enter_context(keep_running(server.wrap_command(server_words)))
         for _, server in pairs:  # a server that does not listen refuses its client
-            listening = server.command(["ss", "-ltn"])
+            listening = server.wrap_command(["ss", "-ltn"])
             wait_until(
                 lambda: f":{_IPERF3_PORT} " in call(*listening),  # noqa: B023
                 f"{server.name}: iperf3 -s does not listen",
@@ -395,7 +395,9 @@ def _measure_streams(
         clients = []
         for client, server in pairs:
             words = [*client_words, "-c", server.address, *flags]
-            clients.append(stack.enter_context(keep_running(client.command(words))))
+            clients.append(
+                stack.enter_context(keep_running(client.wrap_command(words)))
+            )
         return [_read_result(node, client) for (node, _), client in zip(pairs, clients)]
 
 

@@ -83,7 +83,7 @@ def run_ranks(
             description = _measure(link, nodes)
             commands = []
             for rank, node in enumerate(nodes):
-                words = node.command([*trainer, *flags])
+                words = node.wrap_command([*trainer, *flags])
                 variables = make_environment(nodes, rank, description)
                 commands.append(CommandLine(words, variables))
             tasks = ranks.make_rank_tasks(config, commands, has_streams=True)

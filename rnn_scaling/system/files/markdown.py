@@ -24,7 +24,7 @@ class Table:
     columns: tuple[str, ...]
     rows: tuple[tuple[Value, ...], ...]
 
-    def column(self, name: str) -> tuple[Value, ...]:
+    def list_column(self, name: str) -> tuple[Value, ...]:
         return tuple(row[self.columns.index(name)] for row in self.rows)
 
 

@@ -324,7 +324,7 @@ class Board:
         else:
             self._bar.update(progress)
 
-    def line(self, text: str) -> None:
+    def print_line(self, text: str) -> None:
         """Print a line, above the bar if there is one."""
         if self._bar is not None:
             self._bar.write(text, file=self._stream)

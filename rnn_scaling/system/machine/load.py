@@ -187,7 +187,7 @@ class WindowMeter:
     """Measure the load of the measured batches in windows of whole batches.
 
     The thread that runs the batches calls `end_batch` and `finish`. Another thread may
-    call `windows`, because readings are only appended while batches run.
+    call `list_windows`, because readings are only appended while batches run.
     """
 
     def __init__(
@@ -247,7 +247,7 @@ class WindowMeter:
             self._readings.pop()
         self._read(num_batches)
 
-    def windows(self) -> list[LoadWindow] | None:
+    def list_windows(self) -> list[LoadWindow] | None:
         """Return the windows so far; None if the system does not report the load."""
         windows = []
         readings = list(self._readings)

@@ -193,7 +193,7 @@ class _Children:
         Returns:
           Whether the first child has ended, or a child without `may_fail` has failed.
         """
-        statuses = [child.status() for child in self._all]
+        statuses = [child.poll_status() for child in self._all]
         failed = [
             number
             for number, status in enumerate(statuses)
@@ -223,22 +223,22 @@ class _Children:
         """
         for child in self._all:
             if not child.is_stopped():
-                status = child.status()
+                status = child.poll_status()
                 if status is None or status >= 0:
                     return status is not None
         return True
 
     def _have_ended(self) -> bool:
-        return all(child.status() is not None for child in self._all)
+        return all(child.poll_status() is not None for child in self._all)
 
     def end_first(self, number: int, seconds: float) -> None:
         """Send a signal to the first child that runs; wait for it, then for the others."""
         seconds = max(seconds, SEVERAL_GRACE_S) if len(self._all) > 1 else seconds
-        running = (child for child in self._all if child.status() is None)
+        running = (child for child in self._all if child.poll_status() is None)
         first = next((child for child in running if not child.is_stopped()), None)
         if first is not None:
             first.signal(number)
-            if self.wait(seconds, lambda: first.status() is not None):
+            if self.wait(seconds, lambda: first.poll_status() is not None):
                 self.wait(seconds, self._have_ended)
 
     def end(self) -> list[int]:
@@ -328,7 +328,7 @@ class Child:
             self._process.stdout if task.reads_stdout else self._process.stderr
         )
 
-    def status(self) -> int | None:
+    def poll_status(self) -> int | None:
         """Return the exit status or minus the number of a signal; None while it runs."""
         if self._process.returncode is not None:
             return self._process.returncode

@@ -37,7 +37,7 @@ def test_every_sum_equals_brute_force(seed):
     sweep = DeviceSweep(largest_gaps=3)
     for start, end, kind, communicates in events:
         sweep.add(kind, start, end, communicates=communicates)
-    numbers = sweep.sums(window_ns=1000)
+    numbers = sweep.compute_sums(window_ns=1000)
     kernels = list_units(events, lambda kind, _: kind == KERNEL)
     copies = list_units(events, lambda kind, _: kind == COPY)
     busy = list_units(events, lambda *_: True)

@@ -48,10 +48,10 @@ def test_blank_cells_in_front_of_the_halves(cells, redop, root, places):
     text = f"{HEADER}83886080 20971520 float {cells}{half * places}\n"
     table = parse("nccl_tests", text).tables[0]
     assert len(table.rows) == places
-    assert set(table.column("Redop")) == {redop}
-    assert set(table.column("Root")) == {root}
-    assert set(table.column("Time (us)")) == {12345}
-    assert table.column("Place")[-1] == "in place"
+    assert set(table.list_column("Redop")) == {redop}
+    assert set(table.list_column("Root")) == {root}
+    assert set(table.list_column("Time (us)")) == {12345}
+    assert table.list_column("Place")[-1] == "in place"
 
 
 @pytest.mark.parametrize("values", ["Direct SIMPLE 32", "N/A N/A N/A", ""])
@@ -59,14 +59,14 @@ def test_columns_that_rccl_tests_adds_behind_the_halves(values):
     header = HEADER.replace("\n", " algo proto nchannels\n")
     half = " 76.26 13.75 13.75 0"
     text = f"{header}1048576 262144 float sum -1{half * 2} {values}\n"
-    assert parse("nccl_tests", text).tables[0].column("Wrong") == (0, 0)
+    assert parse("nccl_tests", text).tables[0].list_column("Wrong") == (0, 0)
 
 
 def test_errors_of_old_releases_are_not_counts():
     log = parse("nccl_tests", (CASES / "nccl_old_error.txt").read_text())
     [table] = log.tables
-    assert table.column("Wrong") == (None, None)
-    assert table.column("Largest error") == (1, 2)
+    assert table.list_column("Wrong") == (None, None)
+    assert table.list_column("Largest error") == (1, 2)
     [problem] = log.problems
     assert "largest error 2" in problem.reason and "FAILED" in problem.reason
 
@@ -100,7 +100,7 @@ def test_an_operation_follows_from_the_factor_and_the_columns(
     log = parse("nccl_tests", text)
     assert not log.problems
     in_table = {possible[0]} if len(possible) == 1 else {None}
-    assert set(log.tables[0].column("Operation")) == in_table
+    assert set(log.tables[0].list_column("Operation")) == in_table
     [note] = [note for note in log.notes if "does not name the operation" in note]
     assert [
         name for name in collectives.OPERATIONS if re.search(rf"\b{name}\b", note)
@@ -111,7 +111,7 @@ def test_each_table_of_a_log_has_its_own_operation():
     first = log_of(1.75, 8)
     second = log_of(0.875, 8)
     text = first + second[second.index(HEADER) :]
-    assert parse("nccl_tests", text).tables[0].column("Operation") == (
+    assert parse("nccl_tests", text).tables[0].list_column("Operation") == (
         *["all_reduce"] * 2,
         *["reduce_scatter"] * 2,
     )
@@ -180,5 +180,5 @@ def test_rccl_tests_faults(old, new, faults):
     assert old in text
     log = parse("rccl_tests_json", text.replace(old, new))
     assert sum(1 + problem.more for problem in log.problems) == faults
-    assert set(log.tables[0].column("Operation")) == {"all_reduce"}
-    assert set(log.tables[0].column("Ranks")) == {8}
+    assert set(log.tables[0].list_column("Operation")) == {"all_reduce"}
+    assert set(log.tables[0].list_column("Ranks")) == {8}

@@ -26,7 +26,7 @@ def read_options(*paths):
     assert not errors
     [log] = (log for log in logs if log.format == "mlperf")
     options = log.runs[0].options
-    assert log.tables[0].column("Accelerators") == (options.get("num_devices"),)
+    assert log.tables[0].list_column("Accelerators") == (options.get("num_devices"),)
     return options
 
 
@@ -121,7 +121,7 @@ def test_mlperfs_rate_is_the_mean_of_reports_under_one_name():
     ]
     log = parse("mlperf", "\n".join(lines))
     assert log.runs[0].rate.value == 105
-    assert log.tables[0].column("Throughput reports") == (2,)
+    assert log.tables[0].list_column("Throughput reports") == (2,)
 
 
 def test_mlperf_of_older_releases():

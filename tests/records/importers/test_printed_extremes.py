@@ -92,7 +92,7 @@ def read_like_a_sweep(path, text, formats):
     watch = importing.watch(terms)
     for line in lines:
         seen = watch(line)
-        display.output(failure.format_progress(seen, "words") if seen else line)
+        display.show_output(failure.format_progress(seen, "words") if seen else line)
     path.write_text(text)
     try:
         run, _ = importing.read_run(path, terms)

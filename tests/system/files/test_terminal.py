@@ -55,7 +55,7 @@ def test_a_run_shows_its_rate_as_a_bar_or_as_a_line_every_few_seconds():
             enabled, 4, 2, "words", stream=stream, clock=clock, scope=" at rank 0"
         )
         for _ in range(4):
-            shown.batch(0.5, 1000, 2.5)
+            shown.show_batch(0.5, 1000, 2.5)
         shown.close()
     assert lines.getvalue().splitlines() == [
         "warm-up: 2/4 batches, 2,000 words/s at rank 0, loss 2.5, 1 s left",
@@ -65,7 +65,7 @@ def test_a_run_shows_its_rate_as_a_bar_or_as_a_line_every_few_seconds():
     first = progress.Progress(
         True, 4, 2, "words", stream=(late := io.StringIO()), clock=slow
     )
-    first.batch(0.5, 1, 2.5)  # It compiled, so the time left is unknown.
+    first.show_batch(0.5, 1, 2.5)  # It compiled, so the time left is unknown.
     assert late.getvalue() == "warm-up: 1/4 batches, 2.00 words/s, loss 2.5\n"
     assert list_drawn(bar)[0].startswith("warm-up |")
     assert "0/4 batches, compiling, " in list_drawn(bar)[0]
@@ -81,7 +81,7 @@ def test_a_sweep_shows_its_runs_as_a_bar_with_failures_above_or_as_a_line_each()
         shown = display.SweepDisplay(3, 1, stream)
         for label, run in (("a", good), ("b", bad)):
             shown.start(label, 100.0)
-            shown.output("measuring: 2/5 batches, 9 words/s")
+            shown.show_output("measuring: 2/5 batches, 9 words/s")
             shown.end(label, run, 40.0)
         shown.close()
     assert lines.getvalue().splitlines() == [

@@ -167,7 +167,7 @@ def test_a_run_counts_its_measured_batches(tf, tmp_path, monkeypatch):
     )
 
     class Saves(Saver):
-        def measured(self):
+        def end_measuring(self):
             counter.write_text("900000")  # after the last batch
 
     state = run_fake_batches(

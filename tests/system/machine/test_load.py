@@ -128,7 +128,7 @@ def measure_windows(machine, batches):
         machine.batch(seconds, share)
         meter.end_batch(number)
     meter.finish(len(batches))
-    return [(each.batches, round(each.load.others, 6)) for each in meter.windows()]
+    return [(each.batches, round(each.load.others, 6)) for each in meter.list_windows()]
 
 
 @pytest.mark.parametrize(
@@ -162,7 +162,7 @@ def test_a_slow_reading_makes_the_windows_longer():
 def test_windows_are_unknown_if_the_system_does_not_report_the_load():
     meter = WindowMeter([0], 1, lambda _: None, lambda: 0.0)
     meter.finish(3)
-    assert meter.windows() is None
+    assert meter.list_windows() is None
 
 
 @pytest.mark.parametrize("num_cores", [1, 2, 16, 64])

@@ -80,7 +80,7 @@ def test_a_process_whose_turn_does_not_come_ends_without_it(ending, tmp_path):
     wait_until(lambda: "a has loaded" in log(tmp_path), "it waits")
     if ending == "close":
         early.close()
-        assert early.child.status() == -signal.SIGKILL
+        assert early.child.poll_status() == -signal.SIGKILL
     else:
         early.child.stdin.close()
         assert end_of(early)[0] == 130

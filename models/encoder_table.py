@@ -47,7 +47,7 @@ UNIT_TYPES = {
 
 
 @dataclasses.dataclass(frozen=True)
-class Kernel:
+class Encoder:
     """An encoder implementation.
 
     Attributes:
@@ -66,22 +66,22 @@ class Kernel:
 
 
 # The first one that computes a cell is its default.
-KERNELS = {
-    "cudnn_lstm": Kernel(
+ENCODERS = {
+    "cudnn_lstm": Encoder(
         "one fused kernel: cuDNN on GPUs, this suite's operator or BlockLSTM on CPUs",
         "cudnn",
         "block_lstm",
         ("lstm",),
         is_swept=True,
     ),
-    "cudnn_gru": Kernel(
+    "cudnn_gru": Encoder(
         "one fused GRU kernel: cuDNN on GPUs, this suite's operator or a loop on CPUs",
         "cudnn",
         "gru_steps",
         ("gru",),
         is_swept=True,
     ),
-    "dynamic_rnn": Kernel(
+    "dynamic_rnn": Encoder(
         "a step-wise loop",
         "dynamic_rnn",
         "dynamic_rnn",
@@ -91,29 +91,29 @@ KERNELS = {
 }
 
 
-def list_kernels(unit_type: str) -> list[str]:
+def list_encoders(unit_type: str) -> list[str]:
     """Return the encoder implementations of a cell, the default first.
 
     An unknown cell gets all of them.
     """
     return [
         name
-        for name, kernel in KERNELS.items()
-        if unit_type in kernel.cells or unit_type not in UNIT_TYPES
+        for name, encoder in ENCODERS.items()
+        if unit_type in encoder.cells or unit_type not in UNIT_TYPES
     ]
 
 
-def list_swept_kernels(unit_type: str) -> list[str]:
+def list_swept_encoders(unit_type: str) -> list[str]:
     """Return the encoder implementations of a cell that the default sweep runs.
 
     These are the ones with `is_swept`; the cell's first one if none has it.
     """
-    candidates = list_kernels(unit_type)
-    names = [name for name in candidates if KERNELS[name].is_swept]
+    candidates = list_encoders(unit_type)
+    names = [name for name in candidates if ENCODERS[name].is_swept]
     return names or candidates[:1]
 
 
 def load(name: str | None, device_type: str, unit_type: str) -> ModuleType:
     """Import an encoder implementation for "GPU" or "CPU"; None: the cell's default."""
-    module = getattr(KERNELS[name or list_kernels(unit_type)[0]], device_type.lower())
+    module = getattr(ENCODERS[name or list_encoders(unit_type)[0]], device_type.lower())
     return importlib.import_module(f"rnn_scaling.models.encoders.{module}")

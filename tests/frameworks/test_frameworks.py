@@ -281,7 +281,7 @@ def fault(name):
 
 
 def build(task, rank):
-    losses = iter(task.losses([rank]))
+    losses = iter(task.compute_losses([rank]))
 
     def step():
         if rank == 1 and fault("kill"):

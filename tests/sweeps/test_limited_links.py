@@ -170,8 +170,8 @@ def test_nothing_of_a_killed_run_is_left():
     code = (
         "import time\nfrom rnn_scaling.sweeps.limited_links import network\n"
         "with network.open_network(['worker0', 'worker1'], network.NetworkLink(1e8)) as nodes:\n"
-        "    with network.keep_running(nodes[0].command(['sleep', '1000'])):\n"
-        "        while len(nodes[0].processes()) < 2: time.sleep(0.01)\n"
+        "    with network.keep_running(nodes[0].wrap_command(['sleep', '1000'])):\n"
+        "        while len(nodes[0].list_processes()) < 2: time.sleep(0.01)\n"
         "        print(*(f'{node.holder} {node.identity}' for node in nodes), flush=True); time.sleep(1000)"
     )
     killed = subprocess.Popen(

@@ -73,7 +73,7 @@ class Reference:
             if len(buckets[bucket]) == self.batch_size:
                 yield self.make_batch(buckets.pop(bucket))
 
-    def batch(self, examples):
+    def make_batch(self, examples):
         sources, targets = zip(*examples)
         return Batch(
             pad(sources),

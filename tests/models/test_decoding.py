@@ -79,7 +79,7 @@ class Network:
         # The word of greedy search that is in the most different positions.
         self.end = max(range(17), key=num_ends)
 
-    def batch(self, sources, targets):
+    def make_batch(self, sources, targets):
         """Return a batch of lists of words; all targets have full length."""
         padded = np.full([len(sources), max(map(len, sources))], EOS_ID)
         for row, words in zip(padded, sources):

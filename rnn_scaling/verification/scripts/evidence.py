@@ -125,7 +125,7 @@ class Evidence:
         if has_fewer and not rows - reference_rows:
             return Relation.FEWER
         if rows and not reference_rows - rows and set(rows) == set(reference_rows):
-            return Relation.REPEATED
+            return Relation.OTHER if self._draws_samples() else Relation.REPEATED
         if self.joint.is_known:
             return Relation.SAME
         locals_ = comparison.local_gradients(steps)
@@ -157,6 +157,16 @@ class Evidence:
             [self.ranks[-1]["steps"][0]], [steps[0]]
         )
         return rows == isolated_rows
+
+    def _draws_samples(self) -> bool:
+        """Return whether ranks read equal samples only because of fixed random numbers.
+
+        Such samples are random themselves, like episodes of reinforcement learning.
+        """
+        steps = [rank["steps"][0] for rank in self.ranks]
+        return _have_equal_rows(steps) and not _have_equal_rows(
+            self.noisy_steps(0) or steps
+        )
 
     def _has_row_per_sample(self, step: Record, rows: Counter[str]) -> bool:
         """Return whether the rows of a step's input are its samples.
@@ -204,6 +214,12 @@ class Evidence:
         """Return whether layers use the statistics of one rank's batch."""
         layers = self.ranks[0]["start"]["layers"]
         return any(layers.get(name) for name in _NORM_LAYERS)
+
+
+def _have_equal_rows(steps: Sequence[Record]) -> bool:
+    """Return whether all ranks compute a step with the same rows."""
+    first, *others = [samples.rows_of_steps([step], [])[0] for step in steps]
+    return all(rows == first for rows in others)
 
 
 def has_random_data(ranks: Sequence[Record]) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -451,14 +451,19 @@ class _Judge:
 
     def _state(self) -> Check:
         """Judge whether the optimizer keeps its state and restores a loaded one."""
-        for run in (self._evidence.ranks, [self._evidence.serial]):
-            for rank in run:
-                lost = _lost_state(rank["steps"])
-                if lost is not None:
-                    number, of_schedule = lost
-                    features = StateFeatures(of_schedule=of_schedule)
-                    cause = signatures.find_cause(Subject.STATE, features)
-                    return wrong_check(Subject.STATE, "state", number + 1, cause)
+        for rank in [*self._evidence.ranks, self._evidence.serial]:
+            lost = _lost_state(rank["steps"])
+            if lost is not None:
+                number, of_schedule = lost
+                features = StateFeatures(of_schedule=of_schedule)
+                cause = signatures.find_cause(Subject.STATE, features)
+                return wrong_check(Subject.STATE, "state", number + 1, cause)
+        for ranks in self._evidence.parallel_runs():
+            step = _find_step_with_state_on_some_ranks(ranks)
+            if step is not None:
+                return wrong_check(
+                    Subject.STATE, "state", step + 1, Cause.STATES_DIFFER
+                )
         self._not_covered.append("resume")
         return Check(Subject.STATE, Result.OK, "state")
 
@@ -595,6 +600,21 @@ def _lost_state(steps: list[Record]) -> tuple[int, bool] | None:
         if is_new and count == 0 and _replaces_equal_optimizer(steps, number):
             return number, False
         states[optimizer] = count
+    return None
+
+
+def _find_step_with_state_on_some_ranks(ranks: Sequence[Record]) -> int | None:
+    """Return the first step of a new optimizer that has a state only on some ranks.
+
+    For example, only one rank loads a checkpoint.
+    """
+    known: set[int] = set()
+    for number, steps in enumerate(zip(*(rank["steps"] for rank in ranks))):
+        optimizers = {step["optimizer"] for step in steps}
+        have_state = {step["num_states"] > 0 for step in steps}
+        if len(optimizers) == 1 and len(have_state) == 2 and not optimizers & known:
+            return number
+        known |= optimizers
     return None
 
 

@@ -12,6 +12,7 @@ import pytest
 from rnn_scaling.reports import wording
 from rnn_scaling.verification import signatures
 from rnn_scaling.verification.scripts import certificate, facts, judge
+from rnn_scaling.verification.scripts.evidence import Evidence, Relation
 from rnn_scaling.verification.scripts.verdict import Answer, Verdict
 from rnn_scaling.verification.signatures import Cause
 from tests.verification.scripts.recorded import (
@@ -184,6 +185,13 @@ def lose_state(runs):
         rank["steps"][2]["num_states"] = 0
 
 
+def load_on_one_rank(runs):
+    first, second = runs["parallel"]["ranks"]
+    for num_states, rank in ((4, first), (0, second)):
+        rank["steps"][2] |= {"optimizer": 1, "num_states": num_states}
+        del rank["steps"][2]["weights"][KEYS[0]]
+
+
 def restart_optimizer(runs, rate=0.081):
     for rank in runs["parallel"]["ranks"]:
         rank["steps"][2] |= {"optimizer": 1, "num_states": 0, "rates": [rate]}
@@ -202,6 +210,28 @@ def test_another_phase_with_a_new_optimizer_has_lost_nothing(rate, num_frozen):
         if check.subject is signatures.Subject.STATE
     ]
     assert state.cause is None
+
+
+def set_rows(run, rows):
+    """Let each rank read a single row, without numbered samples."""
+    for rank, row in zip(run["ranks"], rows, strict=True):
+        for step in rank["steps"]:
+            step["micro"][0]["rows"] = [[row, row]]
+            step["reads"] = []
+
+
+@pytest.mark.parametrize(
+    ("noisy_rows", "relation"),
+    [(["x", "x"], Relation.REPEATED), (["y", "z"], Relation.OTHER)],
+)
+def test_samples_that_fixed_numbers_make_equal_are_not_repeated(noisy_rows, relation):
+    runs = Recorded().runs()
+    runs["noisy"] = copy.deepcopy(runs["parallel"])
+    set_rows(runs["parallel"], ["x", "x"])
+    set_rows(runs["noisy"], noisy_rows)
+    for name in ("serial", "reference"):
+        set_rows(runs[name], ["x"])
+    assert Evidence(runs).relation("parallel", "reference") is relation
 
 
 def read_same_shard(runs):
@@ -447,6 +477,7 @@ OTHER_FAULTS = [
     (restore_state_of_one_rank, Cause.STATES_DIFFER),
     (lose_state, Cause.STATE_LOST),
     (restart_optimizer, Cause.STATE_LOST),
+    (load_on_one_rank, Cause.STATES_DIFFER),
     (read_same_shard, Cause.SAME_SAMPLES),
     (leave_out_shard, Cause.SAMPLES_MISSING),
 ]

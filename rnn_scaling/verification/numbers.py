@@ -78,6 +78,15 @@ def scaled(values: Sketches, scale: float) -> Sketches:
     return {key: scale * value for key, value in values.items()}
 
 
+def weighted_sum(terms: Sequence[Sketches], weights: Sequence[float]) -> Sketches:
+    """Return the weighted sum of sketches. A tensor that a term lacks is zero."""
+    total: Sketches = {}
+    for term, weight in zip(terms, weights):
+        for key, value in term.items():
+            total[key] = total.get(key, 0.0) + weight * value
+    return total
+
+
 def fit(target: Sketches, terms: Sequence[Sketches]) -> tuple[list[float], float]:
     """Return the least-squares weights of terms, and the relative residual.
 

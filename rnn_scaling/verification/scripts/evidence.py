@@ -103,6 +103,17 @@ class Evidence:
         """Return how many backward passes the ranks make up to a step."""
         return {settings.num_passes(rank, number) for rank in self.ranks}
 
+    def growth_of_batch(self, number: int) -> int:
+        """Return how many times as many samples all ranks read as one process."""
+        joined = self.joint.steps()
+        count = 0
+        for read in self.serial["steps"][number]["reads"]:
+            if read["loader"] == self.joint.loader:
+                count += len(read["samples"] or ())
+        if number >= len(joined) or not count:
+            return 1
+        return max(1, round(samples.num_samples(joined[number]) / count))
+
     def relation(self, parallel: str, reference: str) -> Relation:
         """Return how the samples of a reference relate to the ranks' samples."""
         has_noise = self.own_noise is not OwnNoise.NONE

@@ -24,7 +24,6 @@ from rnn_scaling.verification.scripts.evidence import (
 )
 from rnn_scaling.verification.scripts.verdict import Check, Result, wrong_check
 from rnn_scaling.verification.signatures import (
-    Cause,
     Factor,
     GradientFeatures,
     MicroWeights,
@@ -123,31 +122,52 @@ class GradientJudge:
         if relation in (Relation.FEWER, Relation.REPEATED):
             return self._miscounted()
         if relation is Relation.OTHER:
-            return self._by_parts()
+            return self._by_parts(self._evidence.reference)
         check = self.against_reference("parallel", "reference")
-        if check.cause is Cause.REGULARISER and self._is_mean_of_batches(steps):
-            return Check(Subject.GRADIENTS, Result.OK, "by-parts")
+        if check.step == 1 and self._is_mean_of_batches(steps):
+            return self._by_parts(self._evidence.serial)
         if check.result is Result.WRONG and self._evidence.mixes_batch():
-            return self._by_parts()
+            return self._by_parts(self._evidence.reference)
         return check
 
     def _is_mean_of_batches(self, steps: list[Record]) -> bool:
         """Return whether ranks apply the mean of what one process gets of each batch.
 
-        A loss with a constant divisor then is right, but one process that reads all
-        samples counts its regulariser too little.
+        That is right if each rank reads as many samples as one process, and the loss is
+        a sum over samples plus a rest, such as a regulariser. One process that reads all
+        samples counts this rest once, but it counts once per rank. A rest that does not
+        depend on samples is the same for all ranks together and for halves of a batch.
         """
+        num_ranks = self._evidence.num_ranks
         isolated = self._evidence.runs.get("isolated", {"ranks": [{"steps": ()}]})
-        local_gradients = comparison.local_gradients(steps)
-        applied = numbers.sketches(steps[0]["gradients"])
-        weighting = sums.weigh(applied, local_gradients, {})
-        if not isolated["ranks"][0]["steps"] or weighting is None:
+        isolated_steps = isolated["ranks"][0]["steps"]
+        weights = [step.get("before") for step in isolated_steps]
+        if len(weights) < num_ranks + 2 or any(each != weights[0] for each in weights):
             return False
-        (step,) = isolated["ranks"][0]["steps"]
-        expected = numbers.sketches(step["gradients"])
-        is_mean = np.allclose(weighting.weights, 1 / len(steps), rtol=_FACTOR_TOLERANCE)
-        difference = self._evidence.noise.compare(0, local_gradients[-1][0], expected)
-        return is_mean and not difference.parameters
+        if self._evidence.growth_of_batch(0) != num_ranks:
+            return False
+        gradients = [numbers.sketches(step["gradients"]) for step in isolated_steps]
+        batches = gradients[:num_ranks]
+        first_half, second_half = gradients[num_ranks:]
+        whole = numbers.sketches(self._evidence.reference["steps"][0]["gradients"])
+        settings = self._evidence.runs["reference"]["settings"]
+        total = numbers.weighted_sum(batches, [1.0] * num_ranks)
+        share = 1 / (num_ranks - 1)
+        # The last batch, which is the first one here, with the rest once more.
+        expected = numbers.weighted_sum(
+            [batches[0], total, whole],
+            [1.0, share, -share / settings.get("scale", 1.0)],
+        )
+        joined = numbers.weighted_sum([first_half, second_half], [1.0, 1.0])
+        pairs = [(joined, expected)]
+        for step in steps:
+            applied = numbers.sketches(step["gradients"])
+            pairs.append((applied, numbers.scaled(total, 1 / num_ranks)))
+        for actual, right in pairs:
+            difference = self._evidence.noise.compare(0, actual, right)
+            if difference.parameters or not difference.is_judged:
+                return False
+        return True
 
     def _disagreement_with_own_noise(self) -> Check | None:
         """Return the check of the first step with other gradients on other ranks.
@@ -177,23 +197,26 @@ class GradientJudge:
         cause = signatures.find_cause(Subject.SAMPLES, features)
         return wrong_check(Subject.GRADIENTS, "gradients", 1, cause, values)
 
-    def _by_parts(self) -> Check:
-        """Judge all steps without a reference.
+    def _by_parts(self, one_process: Record) -> Check:
+        """Judge all steps without one process that computes them.
 
         Later steps of an optimizer only show faults, such as those of unequal batches.
+
+        Args:
+          one_process: A process whose batches count as they should.
         """
         known: set[int] = set()
         checks = []
         steps = self._evidence.ranks[0]["steps"][: self._evidence.num_steps]
         for number, step in enumerate(steps):
-            check = self._step_by_parts(number)
+            check = self._step_by_parts(number, one_process)
             if step["optimizer"] not in known or check.result is Result.WRONG:
                 known.add(step["optimizer"])
                 checks.append(check)
         # A wrong step first, then one that cannot be judged.
         return max(checks, key=lambda check: _URGENCY.index(check.result))
 
-    def _step_by_parts(self, number: int) -> Check:
+    def _step_by_parts(self, number: int, one_process: Record) -> Check:
         """Judge a step without a reference: by local gradients and losses."""
         steps = [rank["steps"][number] for rank in self._evidence.ranks]
         if check := self._disagreement(number, steps):
@@ -203,7 +226,7 @@ class GradientJudge:
         weighting = sums.weigh(applied, local_gradients, {})
         if weighting is None or weighting.residual > sums.MIN_SHARE:
             return self._by_parameter(number, applied, local_gradients)
-        return self._judge_balance(number, steps, weighting)
+        return self._judge_balance(number, steps, weighting, one_process)
 
     def _disagreement(self, number: int, steps: list[Record]) -> Check | None:
         """Return the check of ranks that apply other gradients; None if all are equal."""
@@ -279,12 +302,13 @@ class GradientJudge:
         number: int,
         steps: list[Record],
         weighting: sums.Weighting,
+        one_process: Record,
     ) -> Check:
         """Judge gradients by how much each target counts."""
         weights = weighting.weights
         serial_steps = []
         serial_step = None
-        for serial_number, step in enumerate(self._evidence.reference["steps"]):
+        for serial_number, step in enumerate(one_process["steps"]):
             if step["optimizer"] == steps[0]["optimizer"]:
                 serial_steps.append(step)
                 if serial_number >= number and serial_step is None:

@@ -369,7 +369,7 @@ class _Judge:
             calls = step["scheduler_calls"]
             right_calls = serial_step["scheduler_calls"]
             if step.get("steps_by_samples"):
-                right_calls *= self._growth_of_batch(number)
+                right_calls *= self._evidence.growth_of_batch(number)
             if calls > right_calls > 0 and number > 0:
                 values["factor"] = calls / right_calls
                 cause = signatures.find_cause(Subject.RATES, RateFeatures(often=True))
@@ -389,7 +389,7 @@ class _Judge:
         else:
             num_compared = int(self._has_batch_of_one_process())
         is_replayed = "replay" in self._evidence.runs["reference"]["settings"]
-        if is_replayed and self._growth_of_batch(0) != 1:
+        if is_replayed and self._evidence.growth_of_batch(0) != 1:
             num_compared = 0
         if not num_compared:
             self._not_covered.append("rates")
@@ -425,20 +425,7 @@ class _Judge:
         """Return whether all ranks together read as many samples as one process."""
         joint = self._evidence.joint
         is_known = joint.is_known and joint.loader is not None
-        return is_known and self._growth_of_batch(0) == 1
-
-    def _growth_of_batch(self, number: int) -> int:
-        """Return how many times as many samples all ranks read as one process."""
-        joined = self._evidence.joint.steps()
-        loader = self._evidence.joint.loader
-        serial_step = self._evidence.serial["steps"][number]
-        count = 0
-        for read in serial_step["reads"]:
-            if read["loader"] == loader:
-                count += len(read["samples"] or ())
-        if number >= len(joined) or not count:
-            return 1
-        return max(1, round(samples.num_samples(joined[number]) / count))
+        return is_known and self._evidence.growth_of_batch(0) == 1
 
     def _dropout(self) -> Check | None:
         """Judge whether ranks draw different dropout; None if they draw none."""

@@ -8,7 +8,8 @@
     repeated           the reference again, which shows randomness
     perturbed0, ...    the reference with weights that are changed by one rounding
     accumulated        the reference without `reference_words`, if there are any
-    isolated           one process on the first batch of the last rank, if its inputs differ
+    isolated           one process on the first batch of each rank, and on two halves of
+                       one; only if gradients seem wrong, or inputs differ
     driven             "parallel" with active clipping and short epochs
     driven_reference   the reference of "driven"
 
@@ -28,7 +29,7 @@ from rnn_scaling.verification.scripts.evidence import (
     relation_of_noise,
 )
 from rnn_scaling.verification.scripts.runner import Runner
-from rnn_scaling.verification.signatures import Cause
+from rnn_scaling.verification.signatures import Subject
 
 _UNBOUNDED = 1e30  # a bound of the gradient norm that never acts
 _CLIP_SHARE = 0.5  # share of the smallest norm that is the bound of the driven runs
@@ -113,8 +114,8 @@ class Conductor:
         if self._request.is_driven:
             self._drive(parallel, weights)
         fault = judge.judge(self.runs).fault
-        is_regulariser = fault and fault.cause is Cause.REGULARISER
-        if fault and (is_regulariser or Evidence(self.runs).has_other_rows()):
+        is_gradient = fault and fault.subject is Subject.GRADIENTS
+        if fault and (is_gradient or Evidence(self.runs).has_other_rows()):
             self._isolate(parallel, reference)
             fault = judge.judge(self.runs).fault
         if fault and fault.ratio and fault.ratio < _CERTAIN_RATIO:
@@ -218,17 +219,29 @@ class Conductor:
             self._run(f"perturbed{seed}", 1, settings)
 
     def _isolate(self, parallel: Record, reference: Record) -> None:
-        """Let one process read the first batch of the last rank alone."""
+        """Let one process read the first batch of each rank alone, the last one first.
+
+        Two halves of the batch of the last rank follow. No step changes the weights.
+        """
         joint = samples.JointBatches(parallel, self.runs["serial"])
         if not joint.is_known:
             return
-        own_steps = joint.ranks[-1][:1]
+        *first_steps, last_step = [steps[0] for steps in joint.ranks]
+        halves = samples.split_in_halves(last_step)
+        own_steps = [last_step, *first_steps, *halves]
         replay = {
             "loader": joint.loader,
-            "epochs": samples.replay(own_steps, len(own_steps[0])),
-            "length": len(own_steps[0]),
+            "epochs": samples.replay(own_steps, len(last_step)),
+            "length": len(own_steps) * len(last_step),
         }
-        settings = {**reference, "num_steps": 1, "replay": replay}
+        num_steps = len(own_steps)
+        rates = [[0.0] * len(reference["rates"][0])] * num_steps
+        settings = {
+            **reference,
+            "num_steps": num_steps,
+            "rates": rates,
+            "replay": replay,
+        }
         settings.pop("scale", None)  # The batch is as large as one process reads.
         self._run("isolated", 1, settings)
 

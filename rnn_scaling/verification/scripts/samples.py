@@ -252,6 +252,21 @@ def replay(
     return epochs
 
 
+def split_in_halves(
+    batches: Sequence[tuple[int, Batch]],
+) -> list[list[tuple[int, Batch]]]:
+    """Return two steps with half of each batch; [] if a batch has only one sample."""
+    first: list[tuple[int, Batch]] = []
+    second: list[tuple[int, Batch]] = []
+    for epoch, batch in batches:
+        middle = len(batch) // 2
+        if not middle:
+            return []
+        first.append((epoch, batch[:middle]))
+        second.append((epoch, batch[middle:]))
+    return [first, second]
+
+
 class EpochCounts(NamedTuple):
     """Samples of one epoch that all ranks read together."""
 

@@ -286,6 +286,11 @@ PENALISED = SCRIPT.replace(
 for epoch""",
     1,
 )
+PENALISED_WEIGHT = ("in model.parameters())", "in [model.weight])")
+# No parameter has a multiple of itself as the gradient of its penalty.
+MIXED_PENALTIES = PENALISED.replace(
+    "parameter.square().sum()", "parameter.abs().sum() + parameter.exp().sum()"
+)
 # Two passes with one batch: the first one finds the place of the gradient.
 SHARPNESS = SCRIPT.replace(
     "        for parameter in",
@@ -361,6 +366,8 @@ LEFT_OUT = ("in model.parameters():", "in [model.weight]:")
         ),
         (PENALISED, ("", ""), None),
         (PENALISED, ("1 * penalty", "dist.get_world_size() * penalty"), "regulariser"),
+        (PENALISED, PENALISED_WEIGHT, None),
+        (MIXED_PENALTIES, ("", ""), None),
         (SHARPNESS, ("", ""), None),
         (DIRICHLET, ("", ""), None),
         (JOINED, ("", ""), None),

@@ -4,6 +4,8 @@
 """
 
 import gc
+import os
+import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,6 +14,8 @@ import torch
 from rnn_scaling.hooks.parameters import Parameters
 from rnn_scaling.hooks.sketches import digest, sketch
 
+# Functions of these packages do not belong to a script.
+_PACKAGES = tuple(os.path.dirname(path) + os.sep for path in (__file__, torch.__file__))
 _WRAPPERS = ("module.", "_orig_mod.", "_fsdp_wrapped_module.")
 
 
@@ -48,11 +52,12 @@ class Model:
                     self._buffers[full_name] = (module, key)
                 if is_trained and not any(module.children()):
                     self._modules[_shorten(path) or name] = module
+        variables = _name_by_variables(parameters, names)
         return {
             "broadcasts_buffers": any(
                 getattr(root, "broadcast_buffers", False) for root in roots
             ),
-            "names": names,
+            "names": {**names, **variables},
             "layers": layers,
             "frozen": frozen,
             "has_shards": any(
@@ -96,6 +101,29 @@ def _find_root_modules() -> list[torch.nn.Module]:
     for module in modules:
         inner.update(id(child) for child in module.children())
     return [module for module in modules if id(module) not in inner]
+
+
+def _name_by_variables(
+    parameters: Parameters, names: Mapping[str, str]
+) -> dict[str, str]:
+    """Return the names of the script's variables for parameters of no module.
+
+    Args:
+      parameters: The parameters of all optimizers.
+      names: The names of the parameters of modules, by key.
+    """
+    found: dict[str, str] = {}
+    frame = sys._getframe() if len(names) < len(parameters.by_key) else None
+    while frame is not None:
+        if not frame.f_code.co_filename.startswith(_PACKAGES):
+            for name, value in list(frame.f_locals.items()):
+                if not isinstance(value, torch.Tensor):
+                    continue
+                key = parameters.find_key(value)
+                if key is not None and key not in names:
+                    found.setdefault(key, name)
+        frame = frame.f_back
+    return found
 
 
 def _shorten(name: str) -> str:

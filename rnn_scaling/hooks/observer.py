@@ -109,7 +109,8 @@ class OptimizerStep:
         groups = self._optimizer.param_groups
         searches = any(group.get("line_search_fn") for group in groups)
         if searches and loss is not None:
-            self.fields["searched_losses"].append(float(loss))
+            value = loss.detach() if isinstance(loss, torch.Tensor) else loss
+            self.fields["searched_losses"].append(float(value))
 
 
 class Observer:

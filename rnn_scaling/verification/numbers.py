@@ -31,7 +31,8 @@ def digests(tensors: Mapping[str, Any]) -> dict[str, str]:
 def distances(first: Sketches, second: Sketches) -> dict[str, float]:
     """Return the estimated Euclidean distance of each tensor.
 
-    A tensor that only one side has is infinitely far, unless it is zero.
+    A tensor that only one side has is infinitely far, unless it is zero. So is a tensor
+    that overflows on one side. If it overflows on both, nothing shows a difference: 0.
     """
     result = {}
     for key in {**first, **second}:
@@ -40,8 +41,14 @@ def distances(first: Sketches, second: Sketches) -> dict[str, float]:
         if first_array is None or second_array is None:
             only = first_array if first_array is not None else second_array
             result[key] = float("inf") if np.any(only) else 0.0
-        else:
+            continue
+        is_finite = bool(np.isfinite(first_array).all())
+        if is_finite != bool(np.isfinite(second_array).all()):
+            result[key] = float("inf")
+        elif is_finite:
             result[key] = float(np.linalg.norm(first_array - second_array))
+        else:
+            result[key] = 0.0
     return result
 
 
@@ -90,6 +97,8 @@ def weighted_sum(terms: Sequence[Sketches], weights: Sequence[float]) -> Sketche
 def fit(target: Sketches, terms: Sequence[Sketches]) -> tuple[list[float], float]:
     """Return the least-squares weights of terms, and the relative residual.
 
+    The residual is infinite if any number is not finite.
+
     Args:
       target: The sketches to explain. Tensors that only the terms have are ignored.
       terms: The sketches to weight, not empty. A tensor that a term lacks is zero.
@@ -102,6 +111,8 @@ def fit(target: Sketches, terms: Sequence[Sketches]) -> tuple[list[float], float
     for term in terms:
         columns.append(np.concatenate([term.get(key, zero) for key in keys]))
     matrix = np.stack(columns, axis=1)
+    if not (np.isfinite(matrix).all() and np.isfinite(target_vector).all()):
+        return [0.0] * len(terms), float("inf")
     lengths = np.linalg.norm(matrix, axis=0)
     lengths[lengths == 0] = 1.0
     weights, *_ = np.linalg.lstsq(

@@ -169,6 +169,7 @@ class GradientFeatures(Features):
       same_samples: Whether all ranks compute the same gradients.
       fewer_targets: Whether all targets count right, but there are fewer than on one
         process.
+      is_even: Whether all targets count alike.
       part: The parameters that are wrong.
       ranks_agree: Whether all ranks apply the same gradient.
       factor: The multiple of the correct gradient; None if it is not a multiple.
@@ -199,6 +200,7 @@ class GradientFeatures(Features):
 
     same_samples: bool | None = None
     fewer_targets: bool | None = None
+    is_even: bool | None = None
     part: Part | None = None
     ranks_agree: bool | None = None
     factor: Factor | None = None
@@ -366,6 +368,7 @@ _GRADIENT_TABLE = (
     _gradients(Cause.DIVIDED_TWICE, part=Part.ALL, factor=Factor.INVERSE_RANKS),
     _gradients(Cause.MICRO_BATCHES_SUMMED, part=Part.ALL, factor=Factor.MICRO),
     _gradients(Cause.PADDING_COUNTED, part=Part.ALL, padding=True),
+    _gradients(Cause.OWN_DIVISOR, is_even=False, over_ranks=RankWeights.OTHER),
     _gradients(Cause.OTHER_FACTOR, part=Part.ALL, factor=Factor.OTHER),
     _gradients(Cause.OTHER_FACTOR, part=Part.ALL, factor=Factor.INVERSE_MICRO),
     # The same multiples of some parameters.

@@ -135,11 +135,16 @@ class Balance:
     missing: int = 0
 
     @property
+    def is_even(self) -> bool:
+        """Whether all targets count alike."""
+        first = self.per_target.flat[0]
+        return bool(np.allclose(self.per_target, first, rtol=TOLERANCE))
+
+    @property
     def is_right(self) -> bool:
         """Whether each target, and the rest, count as on one process."""
-        is_even = np.allclose(self.per_target, self.per_target.flat[0], rtol=TOLERANCE)
         factors = [value for value in (self.factor, self.rest) if value is not None]
-        return is_even and bool(np.allclose(factors, 1.0, rtol=TOLERANCE_OF_REST))
+        return self.is_even and bool(np.allclose(factors, 1.0, rtol=TOLERANCE_OF_REST))
 
 
 def balance(

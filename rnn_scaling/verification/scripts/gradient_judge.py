@@ -242,6 +242,7 @@ class GradientJudge:
             part=_all_or_some(wrong, applied[0]),
             ranks_agree=False,
             are_multiples=facts.are_multiples(steps),
+            passes_differ=len(self._evidence.num_passes(number)) > 1,
         )
         local_gradients = comparison.local_gradients(steps)
         weighting = sums.weigh(_select(applied[0], wrong), local_gradients, {})
@@ -359,11 +360,15 @@ class GradientJudge:
         rest_differs = found.rest is not None and not np.isclose(
             found.rest, factor, rtol=accounting.TOLERANCE_OF_REST
         )
+        meaning = self._meaning(factor, _ROUGH_FACTOR_TOLERANCE)
+        if meaning is Factor.OTHER and not found.is_even:
+            meaning = None  # It is only the mean of several factors.
         features = GradientFeatures(
             part=Part.ALL,
             ranks_agree=True,
             fewer_targets=found.missing > 0,
-            factor=self._meaning(factor, _ROUGH_FACTOR_TOLERANCE),
+            is_even=found.is_even,
+            factor=meaning,
             over_ranks=over_ranks,
             over_micro=over_micro,
             decay=rest_differs,

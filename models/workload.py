@@ -116,12 +116,13 @@ class Workload(Protocol):
         """Return each sample's part of the `loss_sum` of `forward`, [B] float32.
 
         Args:
-          logits: From `compute_outputs`; may join several towers along the axis of the samples.
+          logits: From `compute_outputs`; may join several towers along the axis of the
+            samples.
           batch: Only fields in the layout's `labels` and lengths are read.
         """
 
     def correct(self, logits: Tensor, batch: Any) -> Tensor:
-        """Return the number of correct items per sample, [B] float32; see `compute_losses`."""
+        """Return the correct items per sample, [B] float32; see `compute_losses`."""
 
     def count_loss_items(self, batch: Any) -> Tensor:
         """Return the number of items that the loss is a sum over, a float32 scalar."""

@@ -89,6 +89,7 @@ NEVER_TENSORFLOW = (
         f"rnn_scaling/verification/scripts/{name}.py"
         for name in (
             "accounting",
+            "batch_means",
             "certificate",
             "comparison",
             "evidence",

@@ -52,9 +52,9 @@ class PlainProducts:
 class DeferredProducts:
     """Products whose matrices get their gradients after the loop.
 
-    The loop's body calls the products and stores `list_factors()` of each step; `specs` has
-    their shapes and dtypes. `end` must be called with the factors of all steps after
-    the loop, before gradients are computed.
+    The loop's body calls the products and stores `list_factors()` of each step; `specs`
+    has their shapes and dtypes. `end` must be called with the factors of all steps
+    after the loop, before gradients are computed.
     """
 
     def __init__(self, num_steps: Tensor | int, batch: Tensor | int) -> None:

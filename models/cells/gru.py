@@ -16,8 +16,8 @@ function with the same number of products, which cuDNN does not compute.
 
 B: sentences, D: width of the input, U: units.
 
-`models/encoder_table.py` lists the functions of a cell. Every encoder implementation of the
-GRU must agree with `step`.
+`models/encoder_table.py` lists the functions of a cell. Every encoder implementation of
+the GRU must agree with `step`.
 """
 
 import tensorflow as tf

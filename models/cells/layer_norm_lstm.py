@@ -14,8 +14,8 @@ do not.
 
 B: sentences, D: width of the input, U: units.
 
-`models/encoder_table.py` lists the functions of a cell. Every encoder implementation of this
-cell must agree with `step`.
+`models/encoder_table.py` lists the functions of a cell. Every encoder implementation of
+this cell must agree with `step`.
 """
 
 import tensorflow as tf

@@ -8,8 +8,8 @@ B: sentences, D: width of the input, U: units. Source: Zaremba et al., "Recurren
 Network Regularization", arXiv:1409.2329, section 3.1, and TensorFlow's BasicLSTMCell,
 which has the same forget bias.
 
-`models/encoder_table.py` lists the functions of a cell. Every encoder implementation of the
-LSTM must agree with `step`.
+`models/encoder_table.py` lists the functions of a cell. Every encoder implementation of
+the LSTM must agree with `step`.
 """
 
 import tensorflow as tf

@@ -13,8 +13,8 @@ arXiv:1611.01578, its appendix.
 
 B: sentences, D: width of the input, U: units.
 
-`models/encoder_table.py` lists the functions of a cell. Every encoder implementation of this
-cell must agree with `step`.
+`models/encoder_table.py` lists the functions of a cell. Every encoder implementation of
+this cell must agree with `step`.
 """
 
 import tensorflow as tf

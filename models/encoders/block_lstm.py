@@ -16,7 +16,8 @@ in the caches.
 
 T: steps, B: sentences, D: width of the input, U: units.
 
-`models/encoder_table.py` lists this implementation. Decoders with attention use its steps.
+`models/encoder_table.py` lists this implementation. Decoders with attention use its
+steps.
 """
 
 from collections.abc import Callable

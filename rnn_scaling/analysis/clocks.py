@@ -1,7 +1,7 @@
 """Find GPUs of a run that are unequal or slow, from the clocks in its record.
 
-Runs warn with `list_clock_cautions`; reports list the differences. The constants of this
-module decide what counts as unequal or slow.
+Runs warn with `list_clock_cautions`; reports list the differences. The constants of
+this module decide what counts as unequal or slow.
 """
 
 import dataclasses

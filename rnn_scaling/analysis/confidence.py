@@ -259,8 +259,8 @@ def compute_interval_over_runs(
 
     Args:
       rates: One rate per process.
-      scatter: The scatter of these runs, from `compute_shared_scatters`; by default their
-        own, with k - 1 degrees of freedom.
+      scatter: The scatter of these runs, from `compute_shared_scatters`; by default
+        their own, with k - 1 degrees of freedom.
       basis: RUNS, or PAIRS if the rates are ratios of pairs.
     """
     logs = _take_logarithms(rates)

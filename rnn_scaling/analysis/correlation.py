@@ -66,8 +66,8 @@ def compute_rank_correlation_with_errors(
     In each of _NUM_DRAWS draws, every number moves by its error (Student's t of its
     logarithm), and Fisher's z of the correlation moves by the error of a sample of
     `num_families` models. The interval contains the middle 95 % of the draws, and the
-    interval of `compute_rank_correlation`. It is never narrower than the latter, because
-    further errors of the numbers can hide a relation, but cannot create one.
+    interval of `compute_rank_correlation`. It is never narrower than the latter,
+    because further errors of the numbers can hide a relation, but cannot create one.
 
     Args:
       x: One number above 0 of each model; all have a standard error.

@@ -613,7 +613,8 @@ def find_fixed_totals(
     The total is None for runs that scale weakly, or without runs on other numbers of
     devices.
 
-    >>> find_fixed_totals([("a", (1, 64)), ("a", (2, 64)), ("b", (1, 64)), ("b", (2, 128)), None])
+    >>> runs = [("a", (1, 64)), ("a", (2, 64)), ("b", (1, 64)), ("b", (2, 128)), None]
+    >>> find_fixed_totals(runs)
     [64, 64, None, None, None]
     """
     known_totals = set(filter(None, runs))

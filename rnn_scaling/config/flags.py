@@ -1,8 +1,8 @@
 """Options as dataclasses, read from the command line of every command.
 
-One declaration, `option(...)` or `declare_positional(...)`, contains the name of the flag, its
-help and its rules. All errors of a command line are reported at once. This module also
-answers `--flagfile`, `--help` and `--version`.
+One declaration, `option(...)` or `declare_positional(...)`, contains the name of the
+flag, its help and its rules. All errors of a command line are reported at once. This
+module also answers `--flagfile`, `--help` and `--version`.
 
 Every command reads its flags with `read`. Options are declared where they are used.
 """

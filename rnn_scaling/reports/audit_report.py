@@ -64,7 +64,8 @@ def make_statements(finding: Finding) -> list[Statement]:
     places = []
     for place in finding.places:
         row = _name_row(place, finding)
-        text = f"{place.column} {place.printed} in {row} (should be {_format_expected(place)})"
+        expected = _format_expected(place)
+        text = f"{place.column} {place.printed} in {row} (should be {expected})"
         places.append(text)
     values: dict[str, Any] = {
         "column": first.column,

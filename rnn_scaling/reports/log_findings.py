@@ -1,8 +1,8 @@
 """Make a statement for each second way to read a log's rate.
 
 For example, the start-up was left out, and all lines have another rate.
-`state_findings` has the statements of one log, and `state_summary` the statements of all
-runs of a report.
+`state_findings` has the statements of one log, and `state_summary` the statements of
+all runs of a report.
 
 A new kind needs a member of `LogFindingKind` and a template `log-KIND` in
 templates/cautions.txt.

@@ -104,7 +104,8 @@ def _remove_marks(interval: Interval, digits: int | None) -> str:
         digits + _MORE_DECIMALS,
     )
     if not has_ends(interval):
-        return f"{_format_rounded(value, decimals)} ± {_format_rounded(half_width, decimals)}"
+        half = _format_rounded(half_width, decimals)
+        return f"{_format_rounded(value, decimals)} ± {half}"
 
     # The first digit of the shorter side is shown too.
     shorter_side = min(value - low, high - value)

@@ -114,8 +114,8 @@ def _choose_defaults(
 class ModeSearch:
     """Chooses the runs of each round, and ranks the measured modes.
 
-    It has the same interface as `BatchSearch`: `recommend` calls `plan_first_runs` for a
-    dry run and the estimated time, `Conductor.run_rounds` calls `choose` before each
+    It has the same interface as `BatchSearch`: `recommend` calls `plan_first_runs` for
+    a dry run and the estimated time, `Conductor.run_rounds` calls `choose` before each
     round, and `make_advice` follows after the last round.
     """
 

@@ -245,7 +245,7 @@ class TrainStep:
             return tf.timestamp()
 
     def _count_total_items(self, batches: Sequence[Sequence[Any]]) -> list[tf.Tensor]:
-        """Return the divisor of each tower's loss for batches `[tower][micro-batch]`."""
+        """Return the divisor of each tower's loss, for `[tower][micro-batch]`."""
         # cuDNN also needs the lengths on the host.
         with tf.device(self.engine.host):
             items = [

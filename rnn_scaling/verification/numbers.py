@@ -31,8 +31,8 @@ def digests(tensors: Mapping[str, Any]) -> dict[str, str]:
 def distances(first: Sketches, second: Sketches) -> dict[str, float]:
     """Return the estimated Euclidean distance of each tensor.
 
-    A tensor that only one side has is infinitely far, unless it is zero. So is a tensor
-    that overflows on one side. If it overflows on both, nothing shows a difference: 0.
+    A tensor that only one side has is infinitely far, unless it is zero. A tensor that
+    overflows is infinitely far if it overflows on only one side, and otherwise equal.
     """
     result = {}
     for key in {**first, **second}:

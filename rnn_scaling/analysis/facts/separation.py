@@ -3,8 +3,8 @@
 Runs are repeats if they agree in every fact that could make them incomparable. Rows of
 a report and configurations of `compare` follow the same rules and table of facts.
 
-`make_variable_fact` makes the fact of an environment variable. All other facts are rows of
-`table`.
+`make_variable_fact` makes the fact of an environment variable. All other facts are rows
+of `table`.
 """
 
 import itertools

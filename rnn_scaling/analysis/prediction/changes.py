@@ -8,8 +8,8 @@ lists the assumptions.
 
 Letters: D draws; arrays have the shape [D].
 
-`predict --what_if` lists changes with `list_changes_to_compare` and computes their effects
-with `compute_sensitivity`.
+`predict --what_if` lists changes with `list_changes_to_compare` and computes their
+effects with `compute_sensitivity`.
 """
 
 import dataclasses

@@ -143,29 +143,25 @@ def inspect(records: Mapping[str, RunRecord]) -> Inspection:
             left_out.append(reason)
         else:
             traced_runs.append(_read_counts(name, record))
-    # Of constant lengths, and of lengths that vary.
+    # The key is whether the batches of the runs vary in length.
     differences: dict[bool, list[Statement]] = {False: [], True: []}
     for run in traced_runs:
         differences[False] += _state_contradictions(run.name, run.counts)
         differences[run.has_varying_lengths] += _state_step_differences(run)
-    groups = list(
-        group_by(traced_runs, [run.group_key for run in traced_runs]).values()
-    )
+    group_keys = [run.group_key for run in traced_runs]
+    groups = list(group_by(traced_runs, group_keys).values())
     titles = _make_group_titles([runs[0].record.options for runs in groups])
     count_groups = []
     for title, runs in zip(titles, groups, strict=True):
         merged_counts = []
         for first, *repeats in _group_by_configuration(runs):
             for repeat in repeats:
-                differences[first.has_varying_lengths] += _state_run_differences(
-                    first, repeat
-                )
-            merged_counts.append(
-                dataclasses.replace(first.counts, runs=1 + len(repeats))
-            )
-        count_groups.append(
-            CountGroup(title, runs[0].record.options, tuple(merged_counts))
-        )
+                run_differences = _state_run_differences(first, repeat)
+                differences[first.has_varying_lengths] += run_differences
+            num_runs = 1 + len(repeats)
+            merged_counts.append(dataclasses.replace(first.counts, runs=num_runs))
+        options = runs[0].record.options
+        count_groups.append(CountGroup(title, options, tuple(merged_counts)))
     return Inspection(
         tuple(count_groups),
         tuple(differences[False]),

@@ -175,9 +175,10 @@ class Evidence:
         Such samples are random themselves, like episodes of reinforcement learning.
         """
         steps = [rank["steps"][0] for rank in self.ranks]
-        return _have_equal_rows(steps) and not _have_equal_rows(
-            self.noisy_steps(0) or steps
-        )
+        noisy_steps = self.noisy_steps(0)
+        if not noisy_steps or _have_equal_rows(noisy_steps):
+            return False
+        return _have_equal_rows(steps)
 
     def _has_row_per_sample(self, step: Record, rows: Counter[str]) -> bool:
         """Return whether the rows of a step's input are its samples.

@@ -13,7 +13,13 @@ from typing import Any
 import numpy as np
 
 from rnn_scaling.verification import numbers, signatures, sums
-from rnn_scaling.verification.scripts import accounting, comparison, facts, samples
+from rnn_scaling.verification.scripts import (
+    accounting,
+    batch_means,
+    comparison,
+    facts,
+    samples,
+)
 from rnn_scaling.verification.scripts.comparison import Noise
 from rnn_scaling.verification.scripts.evidence import (
     Evidence,
@@ -124,50 +130,11 @@ class GradientJudge:
         if relation is Relation.OTHER:
             return self._by_parts(self._evidence.reference)
         check = self.against_reference("parallel", "reference")
-        if check.step == 1 and self._is_mean_of_batches(steps):
+        if check.step == 1 and batch_means.is_mean_of_batches(self._evidence, steps):
             return self._by_parts(self._evidence.serial)
         if check.result is Result.WRONG and self._evidence.mixes_batch():
             return self._by_parts(self._evidence.reference)
         return check
-
-    def _is_mean_of_batches(self, steps: list[Record]) -> bool:
-        """Return whether ranks apply the mean of what one process gets of each batch.
-
-        That is right if each rank reads as many samples as one process, and the loss is
-        a sum over samples plus a rest, such as a regulariser. One process that reads all
-        samples counts this rest once, but it counts once per rank. A rest that does not
-        depend on samples is the same for all ranks together and for halves of a batch.
-        """
-        num_ranks = self._evidence.num_ranks
-        isolated = self._evidence.runs.get("isolated", {"ranks": [{"steps": ()}]})
-        isolated_steps = isolated["ranks"][0]["steps"]
-        weights = [step.get("before") for step in isolated_steps]
-        if len(weights) < num_ranks + 2 or any(each != weights[0] for each in weights):
-            return False
-        if self._evidence.growth_of_batch(0) != num_ranks:
-            return False
-        gradients = [numbers.sketches(step["gradients"]) for step in isolated_steps]
-        batches = gradients[:num_ranks]
-        first_half, second_half = gradients[num_ranks:]
-        whole = numbers.sketches(self._evidence.reference["steps"][0]["gradients"])
-        settings = self._evidence.runs["reference"]["settings"]
-        total = numbers.weighted_sum(batches, [1.0] * num_ranks)
-        share = 1 / (num_ranks - 1)
-        # The last batch, which is the first one here, with the rest once more.
-        expected = numbers.weighted_sum(
-            [batches[0], total, whole],
-            [1.0, share, -share / settings.get("scale", 1.0)],
-        )
-        joined = numbers.weighted_sum([first_half, second_half], [1.0, 1.0])
-        pairs = [(joined, expected)]
-        for step in steps:
-            applied = numbers.sketches(step["gradients"])
-            pairs.append((applied, numbers.scaled(total, 1 / num_ranks)))
-        for actual, right in pairs:
-            difference = self._evidence.noise.compare(0, actual, right)
-            if difference.parameters or not difference.is_judged:
-                return False
-        return True
 
     def _disagreement_with_own_noise(self) -> Check | None:
         """Return the check of the first step with other gradients on other ranks.
